@@ -1,0 +1,57 @@
+"""The command line. Each command lives in a module of its own and registers itself on ``app``."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Optional
+
+import typer
+
+from blicer import progress
+from blicer.errors import EXIT_INTERRUPTED, BlicerError
+
+app = typer.Typer(
+    name="blicer",
+    help="Two sets of word vectors and a small seed dictionary in, a good bilingual dictionary out.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from blicer import __version__
+
+        typer.echo(f"blicer {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        Optional[bool],  # noqa: UP045 - typer reads this annotation at run time on 3.10
+        typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no notes.")] = False,
+) -> None:
+    progress.enable(not quiet)
+
+
+def main() -> None:
+    """Run a command; what the user can mend is one sentence and an exit code, not a traceback."""
+    from blicer.cli import commands  # noqa: F401 - registers the commands
+
+    try:
+        app()
+    except BlicerError as error:
+        progress.console.print(f"blicer: {error}", markup=False, soft_wrap=True, style="red")
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        progress.console.print("blicer: interrupted", markup=False)
+        sys.exit(EXIT_INTERRUPTED)
+    except BrokenPipeError:
+        # The reader of our output (head, less) went away: not an error.
+        sys.stderr.close()
+        sys.exit(0)

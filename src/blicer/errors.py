@@ -1,0 +1,39 @@
+"""Errors that a user can act on. Each is one sentence: where, what was found, what was expected."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+EXIT_FAILURE = 1
+EXIT_BAD_INPUT = 2
+EXIT_INTERRUPTED = 130
+
+
+class BlicerError(Exception):
+    """Anything that went wrong and that the user can do something about."""
+
+    exit_code = EXIT_FAILURE
+
+
+class InputError(BlicerError, ValueError):
+    """An argument or a file is not what was expected."""
+
+    exit_code = EXIT_BAD_INPUT
+
+
+class FileError(InputError):
+    """A file cannot be used; says the file, the line if there is one, and why."""
+
+    def __init__(self, path: str | Path, problem: str, *, line: int | None = None) -> None:
+        place = f"{path}, line {line}" if line is not None else f"{path}"
+        super().__init__(f"{place}: {problem}")
+        self.path = Path(path)
+        self.line = line
+
+
+class MissingDependency(BlicerError, ImportError):
+    """An optional package is needed; says which install fixes it."""
+
+    def __init__(self, package: str, purpose: str, extra: str | None = None) -> None:
+        what = f"blicer[{extra}]" if extra else package
+        super().__init__(f"{purpose} needs the package '{package}': pip install '{what}'")

@@ -1,0 +1,100 @@
+"""One way to show progress and notes: on standard error, and quiet when that is not a terminal.
+
+The bar appears only once work has gone on for a moment, so short work prints nothing.
+Libraries that embed blicer see nothing unless they turn it on; the command line does.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sized
+from contextlib import contextmanager
+from typing import TypeVar
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+T = TypeVar("T")
+SHOW_AFTER_SECONDS = 1.0
+
+console = Console(stderr=True, highlight=False)
+_enabled = False
+
+
+def enable(on: bool = True) -> None:
+    """Turn progress bars and notes on or off for this process."""
+    global _enabled
+    _enabled = on
+
+
+def enabled() -> bool:
+    return _enabled
+
+
+def note(message: str) -> None:
+    """Say something that the user should know (what was dropped, what was chosen)."""
+    if _enabled:
+        console.print(message, markup=False, soft_wrap=True)
+
+
+class Task:
+    """A running piece of work; ``advance`` it and set its ``status``."""
+
+    def __init__(self, label: str, total: int | None) -> None:
+        self._label, self._total = label, total
+        self._done, self._status = 0, ""
+        self._started = time.monotonic()
+        self._bar: Progress | None = None
+
+    def advance(self, steps: int = 1, status: str | None = None) -> None:
+        self._done += steps
+        if status is not None:
+            self._status = status
+        if not (_enabled and console.is_terminal):
+            return
+        if self._bar is None:
+            if time.monotonic() - self._started < SHOW_AFTER_SECONDS:
+                return
+            self._bar = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(bar_width=30),
+                MofNCompleteColumn(),
+                TimeElapsedColumn(),
+                TimeRemainingColumn(),
+                TextColumn("{task.fields[status]}"),
+                console=console,
+                transient=True,
+            )
+            self._bar.start()
+            self._bar.add_task(self._label, total=self._total, status=self._status)
+        self._bar.update(self._bar.task_ids[0], completed=self._done, status=self._status)
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+
+@contextmanager
+def task(label: str, total: int | None = None) -> Iterator[Task]:
+    running = Task(label, total)
+    try:
+        yield running
+    finally:
+        running.close()
+
+
+def track(items: Iterable[T], label: str, total: int | None = None) -> Iterator[T]:
+    """Iterate with a progress bar."""
+    if total is None and isinstance(items, Sized):
+        total = len(items)
+    with task(label, total) as running:
+        for item in items:
+            yield item
+            running.advance()
