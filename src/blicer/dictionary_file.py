@@ -103,6 +103,8 @@ def read_dictionary(
     path = Path(path)
     if min(columns) < 1 or columns[0] == columns[1]:
         raise InputError(f"columns={columns!r}: expected two different columns, counted from 1")
+    if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n'):
+        raise InputError(f"delimiter={delimiter!r}: expected one character")
     if split_targets == "":
         raise InputError("split_targets is empty; give the character between two translations")
     text, had_mark = decode(path, read_bytes(path), encoding)
@@ -122,7 +124,8 @@ def read_dictionary(
             report.unreadable.append((number, str(reason), line))
         else:
             records.append((number, line, cells))
-    if header or (header is None and _first_is_header([cells for *_, cells in records])):
+    first_titles = header is None and _first_is_header([cells for *_, cells in records], columns)
+    if records and (header or first_titles):
         number, line, _ = records.pop(0)
         report.header = (number, line)
 
@@ -228,10 +231,10 @@ def looks_like_header(source: str, target: str) -> bool:
     return titles or (source in names and target in names and source != target)
 
 
-def _first_is_header(records: list[list[str]]) -> bool:
-    if not records or len(records[0]) < 2:
+def _first_is_header(records: list[list[str]], columns: tuple[int, int]) -> bool:
+    if not records or len(records[0]) < max(columns):
         return False
-    if looks_like_header(records[0][0], records[0][1]):
+    if looks_like_header(records[0][columns[0] - 1], records[0][columns[1] - 1]):
         return True
     # A title over a column of scores.
     rest = records[1:]
@@ -252,7 +255,8 @@ def _problem(cells: list[str], columns: tuple[int, int], delimiter: str) -> str 
     for side, column in zip(("source", "target"), columns, strict=True):
         if not cells[column - 1]:
             return f"the {side} (column {column}) is empty"
-    if delimiter == " " and not (len(cells) == 2 or (len(cells) == 3 and is_number(cells[2]))):
+    pair_and_score = len(cells) == 2 or (len(cells) == 3 and is_number(cells[2]))
+    if delimiter == " " and columns == (1, 2) and not pair_and_score:
         return (
             f"{len(cells)} words with spaces between them, and no way to tell where the source "
             "ends; separate the two by a tab"

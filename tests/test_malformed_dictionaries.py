@@ -1,0 +1,384 @@
+"""Broken and odd dictionary files: each has its expected pairs and report, or its one error."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from blicer.errors import FileError, InputError
+from blicer.lexicon import Lexicon
+
+CAT_DOG = [("cat", "chat"), ("dog", "chien")]
+
+# name, bytes, load arguments, expected pairs, phrases that the report must hold
+READ: list[tuple[str, bytes, dict[str, Any], list[tuple[str, str]], list[str]]] = [
+    ("clean tsv", b"cat\tchat\ndog\tchien\n", {}, CAT_DOG, []),
+    ("no final newline", b"cat\tchat\ndog\tchien", {}, CAT_DOG, []),
+    ("crlf", b"cat\tchat\r\ndog\tchien\r\n", {}, CAT_DOG, []),
+    ("old mac line ends", b"cat\tchat\rdog\tchien\r", {}, CAT_DOG, []),
+    ("byte order mark", b"\xef\xbb\xbfcat\tchat\ndog\tchien\n", {}, CAT_DOG, []),
+    ("blank lines", b"\ncat\tchat\n\n  \t \ndog\tchien\n\n", {}, CAT_DOG, []),
+    ("comments", b"# made by hand\ncat\tchat\n#dog\thund\ndog\tchien\n", {}, CAT_DOG, []),
+    ("muse, spaces", b"cat chat\ndog chien\n", {}, CAT_DOG, []),
+    ("padded with spaces", b"cat      chat\n dog    chien  \n", {}, CAT_DOG, []),
+    (
+        "spaces and some tabs",
+        b"cat chat\ndog\tchien\ncow vache\n",
+        {},
+        [*CAT_DOG, ("cow", "vache")],
+        [],
+    ),
+    ("spaces around cells", b" cat \t chat \ndog\tchien \n", {}, CAT_DOG, []),
+    ("csv", b"cat,chat\ndog,chien\n", {}, CAT_DOG, []),
+    ("csv, space after comma", b"cat, chat\ndog, chien\n", {}, CAT_DOG, []),
+    ("csv, quotes", b'"cat","chat"\n"dog", "chien"\n', {}, CAT_DOG, []),
+    (
+        "csv, comma and quote inside quotes",
+        b'cat,chat\n"yes, sir","oui, ""monsieur"""\n',
+        {},
+        [("cat", "chat"), ("yes, sir", 'oui, "monsieur"')],
+        ["1 target with ',' inside, kept whole", "split_targets=','"],
+    ),
+    ("semicolons", b"cat;chat\ndog;chien\n", {}, CAT_DOG, []),
+    (
+        "semicolons, commas in some targets",
+        b"cat;chat\ndog;chien, toutou\n",
+        {},
+        [("cat", "chat"), ("dog", "chien, toutou")],
+        ["1 target with ',' inside"],
+    ),
+    ("vertical bars", b"cat|chat\ndog|chien\n", {}, CAT_DOG, []),
+    ("tsv, every cell quoted", b'"cat"\t"chat"\n"dog"\t"chien"\n', {}, CAT_DOG, []),
+    (
+        "tsv, a quote is a word",
+        '"\t«\ncat\tchat\n'.encode(),
+        {},
+        [('"', "«"), ("cat", "chat")],
+        [],
+    ),
+    (
+        "tsv, expressions and commas",
+        "ice cream\tcrème glacée\nwell, well\ttiens, tiens\n".encode(),
+        {},
+        [("ice cream", "crème glacée"), ("well, well", "tiens, tiens")],
+        ["1 target with ',' inside, kept whole"],
+    ),
+    (
+        "targets listed after a space",
+        b"cat chat,chatte\ndog chien,chienne\n",
+        {},
+        [("cat", "chat,chatte"), ("dog", "chien,chienne")],
+        ["2 targets with ',' inside, kept whole"],
+    ),
+    (
+        "targets listed, split on request",
+        b"cat\tchat; chatte;\ndog\tchien\n",
+        {"split_targets": ";"},
+        [("cat", "chat"), ("cat", "chatte"), ("dog", "chien")],
+        [],
+    ),
+    (
+        "titles",
+        b"source\ttarget\ncat\tchat\ndog\tchien\n",
+        {},
+        CAT_DOG,
+        ["line 1 was taken for a header"],
+    ),
+    (
+        "language names",
+        b"English,French\ncat,chat\ndog,chien\n",
+        {},
+        CAT_DOG,
+        ["header ('English,French')"],
+    ),
+    (
+        "a title over scores",
+        b"en\tfr\tscore\ncat\tchat\t0.9\ndog\tchien\t.8\n",
+        {},
+        CAT_DOG,
+        ["line 1 was taken for a header", "2 lines with a score"],
+    ),
+    (
+        "titles said to be there",
+        b"en\tfr\ncat\tchat\ndog\tchien\n",
+        {"header": True},
+        CAT_DOG,
+        ["header"],
+    ),
+    (
+        "titles said not to be there",
+        b"source\ttarget\ncat\tchat\n",
+        {"header": False},
+        [("source", "target"), ("cat", "chat")],
+        [],
+    ),
+    ("scores", b"cat\tchat\t0.91\ndog\tchien\t1e-3\n", {}, CAT_DOG, ["2 lines with a score"]),
+    ("scores after spaces", b"cat chat 0.91\ndog chien 1\n", {}, CAT_DOG, ["2 lines with a score"]),
+    (
+        "third column of words",
+        b"cat\tchat\tn.m.\ndog\tchien\tn.m.\n",
+        {},
+        CAT_DOG,
+        ["2 lines with further columns", "'n.m.'"],
+    ),
+    (
+        "other columns",
+        b"1\tcat\tchat\n2\tdog\tchien\n",
+        {"columns": (2, 3)},
+        CAT_DOG,
+        ["2 lines with a score"],
+    ),
+    ("empty third cell", b"cat\tchat\t\ndog\tchien\t\t\n", {}, CAT_DOG, []),
+    (
+        "one column",
+        b"cat\tchat\nlonely\ndog\tchien\n",
+        {},
+        CAT_DOG,
+        ["line 2 could not be read: one column, expected 2 separated by a tab ('lonely')"],
+    ),
+    (
+        "a space where the tab should be",
+        b"cat\tchat\ncow vache\ndog\tchien\n",
+        {},
+        CAT_DOG,
+        ["line 2 could not be read: one column"],
+    ),
+    (
+        "empty target",
+        b"# c\ncat\tchat\ncow\t\ndog\tchien\n",
+        {},
+        CAT_DOG,
+        ["line 3 could not be read: the target (column 2) is empty"],
+    ),
+    (
+        "empty source",
+        b"cat\tchat\n\tvache\ndog\tchien\n",
+        {},
+        CAT_DOG,
+        ["line 2 could not be read: the source (column 1) is empty"],
+    ),
+    (
+        "expressions between spaces",
+        b"cat chat\nice cream glace\ndog chien\n",
+        {},
+        CAT_DOG,
+        ["line 2 could not be read: 3 words with spaces between them"],
+    ),
+    (
+        "quote not closed",
+        b'cat,chat\n"cow,vache\ndog,chien\n',
+        {},
+        CAT_DOG,
+        ["line 2 could not be read: a quote is opened and not closed"],
+    ),
+    (
+        "repeated pairs",
+        b"cat\tchat\ncat\tchat\ndog\tchien\n",
+        {},
+        CAT_DOG,
+        ["1 repeated pair kept once"],
+    ),
+    (
+        "upper case",
+        b"Cat\tchat\nCAT\tChat\nDog\tchien\n",
+        {},
+        CAT_DOG,
+        ["3 pairs folded to lower case", "1 repeated pair"],
+    ),
+    ("upper case kept", b"Cat\tchat\n", {"lowercase": False}, [("Cat", "chat")], []),
+    (
+        "U+0085 and U+2028 inside words",
+        "a\u0085b\tc\u2028d\ncat\tchat\n".encode(),
+        {},
+        [("a\u0085b", "c\u2028d"), ("cat", "chat")],
+        [],
+    ),
+    (
+        "no-break space inside a word",
+        "ice\u00a0cream\tglace\u00a0\n".encode(),
+        {},
+        [("ice\u00a0cream", "glace\u00a0")],
+        [],
+    ),
+    (
+        "decomposed accents are kept",
+        "cafe\u0301\tcaf\u00e9\n".encode(),
+        {},
+        [("cafe\u0301", "caf\u00e9")],
+        [],
+    ),
+    (
+        "latin-1, said",
+        "cat\tchât\n".encode("latin-1"),
+        {"encoding": "latin-1"},
+        [("cat", "chât")],
+        [],
+    ),
+    ("utf-16, said", "cat\tchât\n".encode("utf-16"), {"encoding": "utf-16"}, [("cat", "chât")], []),
+    ("gzip", gzip.compress(b"cat\tchat\ndog\tchien\n"), {}, CAT_DOG, []),
+    ("bzip2", bz2.compress(b"cat\tchat\ndog\tchien\n"), {}, CAT_DOG, []),
+    ("xz", lzma.compress(b"cat\tchat\ndog\tchien\n"), {}, CAT_DOG, []),
+]
+
+
+@pytest.mark.parametrize(
+    ("content", "arguments", "pairs", "phrases"),
+    [case[1:] for case in READ],
+    ids=[c[0] for c in READ],
+)
+def test_is_read_and_reported(
+    tmp_path: Path,
+    content: bytes,
+    arguments: dict[str, Any],
+    pairs: list[tuple[str, str]],
+    phrases: list[str],
+) -> None:
+    path = tmp_path / "words.txt"
+    path.write_bytes(content)
+    lexicon = Lexicon.load(path, **arguments)
+    assert lexicon.pairs == pairs
+    said = lexicon.report.lines()
+    for phrase in phrases:
+        assert any(phrase in line for line in said), said
+    if not phrases:
+        assert said == []
+
+
+VECTORS = b"".join(
+    b"w%d " % n + b" ".join(b"0.%03d" % d for d in range(50)) + b"\n" for n in range(30)
+)
+
+# name, bytes, load arguments, line of the error, phrases of its message
+REFUSED: list[tuple[str, bytes, dict[str, Any], int | None, list[str]]] = [
+    ("empty", b"", {}, None, ["has no word pairs", "empty"]),
+    ("comments only", b"# a\n\n# b\n", {}, None, ["has no word pairs", "only comments"]),
+    ("header only", b"source\ttarget\n", {}, None, ["no word pairs after its header"]),
+    (
+        "one column",
+        b"cat\ndog\ncow\n",
+        {},
+        1,
+        ["none of 3 lines could be read", "one column", "'cat'"],
+    ),
+    (
+        "latin-1",
+        "cat\tchat\nfather\tpère\nbrother\tfrère\n".encode("latin-1"),
+        {},
+        2,
+        [
+            "byte 0xE8 is not UTF-8",
+            "2 lines have such bytes",
+            "Latin-1",
+            "'father\\tpère'",
+            "encoding='latin-1'",
+        ],
+    ),
+    ("windows-1252", "eye\tœil\n".encode("cp1252"), {}, 1, ["byte 0x9C", "encoding='cp1252'"]),
+    (
+        "cyrillic 8-bit",
+        "cat\tкошка\ndog\tсобака\n".encode("cp1251"),
+        {},
+        1,
+        ["cp1251 if it is Cyrillic"],
+    ),
+    (
+        "utf-16",
+        "cat\tchat\n".encode("utf-16"),
+        {},
+        1,
+        ["is UTF-16", "0xFF 0xFE", "encoding='utf-16'"],
+    ),
+    (
+        "utf-16 unmarked",
+        "cat\tchat\ndog\tchien\n".encode("utf-16-le"),
+        {},
+        1,
+        ["encoding='utf-16-le'"],
+    ),
+    (
+        "utf-16 big-endian",
+        "cat\tchat\ndog\tchien\n".encode("utf-16-be"),
+        {},
+        1,
+        ["encoding='utf-16-be'"],
+    ),
+    ("utf-32", "cat\tchat\n".encode("utf-32"), {}, 1, ["is UTF-32", "encoding='utf-32'"]),
+    (
+        "cut inside a character",
+        "cat\tchat\ndog\tпёс".encode()[:-1],
+        {},
+        2,
+        ["middle of a UTF-8 character"],
+    ),
+    ("binary", bytes(range(256)) * 2 + bytes(4000), {}, None, ["is a binary file"]),
+    ("excel", b"PK\x03\x04" + bytes(30), {}, None, ["Excel workbook", "tab-separated"]),
+    ("zstd", b"\x28\xb5\x2f\xfd" + bytes(30), {}, None, ["zstd"]),
+    (
+        "damaged gzip",
+        gzip.compress(b"cat\tchat\n" * 99)[:-9],
+        {},
+        None,
+        ["damaged compressed file"],
+    ),
+    ("vectors", VECTORS, {}, None, ["looks like word vectors", "50 numbers a line"]),
+    ("vectors, gzip", gzip.compress(VECTORS), {}, None, ["looks like word vectors"]),
+    ("wrong encoding said", "cat\tпёс\n".encode(), {"encoding": "ascii"}, 1, ["is not ascii"]),
+    ("a column too far", b"cat\tchat\n", {"columns": (1, 4)}, 1, ["2 columns, expected 4"]),
+]
+
+
+@pytest.mark.parametrize(
+    ("content", "arguments", "line", "phrases"),
+    [c[1:] for c in REFUSED],
+    ids=[c[0] for c in REFUSED],
+)
+def test_is_refused_in_one_sentence(
+    tmp_path: Path, content: bytes, arguments: dict[str, Any], line: int | None, phrases: list[str]
+) -> None:
+    path = tmp_path / "words.txt"
+    path.write_bytes(content)
+    with pytest.raises(FileError) as caught:
+        Lexicon.load(path, **arguments)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert caught.value.line == line
+    for phrase in phrases:
+        assert phrase in str(caught.value)
+
+
+def test_missing_file_and_folder(tmp_path: Path) -> None:
+    with pytest.raises(FileError, match="No such file"):
+        Lexicon.load(tmp_path / "nothing.tsv")
+    with pytest.raises(FileError, match="is a folder"):
+        Lexicon.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "phrase"),
+    [
+        ({"encoding": "utf-9"}, "'utf-9' is not known"),
+        ({"columns": (0, 1)}, "counted from 1"),
+        ({"columns": (2, 2)}, "two different columns"),
+        ({"delimiter": "::"}, "expected one character"),
+        ({"split_targets": ""}, "split_targets is empty"),
+    ],
+)
+def test_bad_arguments(tmp_path: Path, arguments: dict[str, Any], phrase: str) -> None:
+    path = tmp_path / "words.tsv"
+    path.write_text("cat\tchat\n")
+    with pytest.raises(InputError, match=phrase.replace("(", r"\(")):
+        Lexicon.load(path, **arguments)
+
+
+def test_many_unreadable_lines_are_counted_not_listed(tmp_path: Path) -> None:
+    path = tmp_path / "words.tsv"
+    path.write_text("".join(f"a{n}\tb\n" for n in range(60)) + "alone\n" * 25)
+    report = Lexicon.load(path).report
+    assert len(report.unreadable) == 25
+    assert [number for number, _, _ in report.unreadable] == list(range(61, 86))
+    assert "15 further lines could not be read" in report.lines()
