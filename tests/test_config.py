@@ -1,0 +1,177 @@
+"""The paper's numbers, how they are overridden, and what is said about wrong ones."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from blicer.config import Config, parse_assignments
+from blicer.errors import FileError, InputError
+from blicer.presets import PRESETS, get_preset
+
+# METHOD.md section 3: n_aug, n_rep, delta, alpha, epochs
+TABLE = {
+    "supervised": (0, 8, 0.1, 0.7, 3),
+    "semi_supervised": (4000, 4, 0.2, 1.0, 5),
+    "unsupervised": (4000, 4, 0.2, 1.0, 5),
+    "zero_shot": (0, 8, 0.1, 0.7, 3),
+}
+COMMON = {
+    "n_neg": 28,
+    "n_cand": 28,
+    "n_freq": 20000,
+    "n_aug_pool": 6000,
+    "k_csls": 10,
+    "learning_rate": 1.2e-5,
+    "weight_decay": 0.01,
+    "batch_size": 256,
+    "max_length": 20,
+    "warmup": 0.1,
+    "seed": 33,
+    "template": "T15",
+}
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_the_numbers_of_the_paper(name: str) -> None:
+    preset = PRESETS[name]
+    varying = (preset.n_aug, preset.n_rep, preset.delta, preset.alpha, preset.epochs)
+    assert varying == TABLE[name]
+    assert {key: getattr(preset, key) for key in COMMON} == COMMON
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        preset.alpha = 0.5  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("spelling", ["semi-supervised", "Semi_Supervised", "semi supervised"])
+def test_spellings_of_a_preset(spelling: str) -> None:
+    assert get_preset(spelling) is PRESETS["semi_supervised"]
+
+
+def test_an_unknown_preset_names_the_known_ones() -> None:
+    with pytest.raises(InputError, match="'zeroshot': expected one of .*did you mean 'zero_shot'"):
+        Config.resolve("zeroshot")
+
+
+def test_preset_then_file_then_overrides(tmp_path: Path) -> None:
+    file = tmp_path / "settings.toml"
+    file.write_text('preset = "semi-supervised"\nalpha = 0.5\nn-rep = 2\ntemplate = "t4"\n')
+    config = Config.resolve(file=file, overrides={"alpha": 0.25, "lambda": 0.1})
+    assert config.preset == "semi_supervised"
+    assert (config.n_aug, config.n_rep, config.alpha) == (4000, 2, 0.25)
+    assert (config.template, config.mixing_weight) == ("T4", 0.1)
+    # A preset that is named explicitly wins over the file's, whose numbers stay.
+    other = Config.resolve("supervised", file=file)
+    assert (other.preset, other.n_aug, other.alpha, other.n_rep) == ("supervised", 0, 0.5, 2)
+
+
+def test_defaults() -> None:
+    config = Config.resolve()
+    assert (config.preset, config.encoder) == ("supervised", "xlm-roberta-large")
+    assert config.mixing_weight is None
+    assert config.replace(alpha=1).alpha == 1.0
+    assert isinstance(Config.resolve(overrides={"epochs": np.int64(2)}).epochs, int)
+    assert isinstance(Config.resolve(overrides={"alpha": np.float32(0.5)}).alpha, float)
+
+
+def test_assignments_from_the_command_line() -> None:
+    values = parse_assignments(
+        ["alpha=0.5", "n_freq=10_000", "template=a=[w]", "lambda=auto", "learning_rate=1e-4"]
+    )
+    assert values == {
+        "alpha": 0.5,
+        "n_freq": 10000,
+        "template": "a=[w]",
+        "mixing_weight": None,
+        "learning_rate": 1e-4,
+    }
+
+
+@pytest.mark.parametrize(
+    ("assignment", "sentence"),
+    [
+        ("alpha", "--set alpha: expected NAME=VALUE"),
+        ("alpa=1", "no setting 'alpa': did you mean 'alpha'"),
+        ("lr=1", "no setting 'lr': did you mean 'learning_rate'"),
+        ("qqqq=1", "no setting 'qqqq': the settings are preset, n_aug"),
+        ("alpha=2", "alpha = 2.0: expected a number from 0 to 1"),
+        ("alpha=much", "alpha = 'much': expected a number from 0 to 1"),
+        ("alpha=nan", "alpha = nan: expected"),
+        ("delta=inf", "delta = inf: expected a number of at least 0"),
+        ("epochs=2.5", "epochs = '2.5': expected a whole number of at least 1"),
+        ("n_aug=-1", "n_aug = -1: expected a whole number of at least 0"),
+        ("learning_rate=0", "learning_rate = 0.0: expected a number greater than 0"),
+        ("lambda=1.5", "mixing_weight = 1.5: expected a number from 0 to 1, or 'auto'"),
+        ("template=word", "'word' has no slot for the word"),
+        ("encoder=", "encoder = '': expected a text"),
+    ],
+)
+def test_wrong_assignments(assignment: str, sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        parse_assignments([assignment])
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{"epochs": True}, {"epochs": 2.0}, {"alpha": "0.5"}, {"encoder": 3}, {"seed": 2**32}],
+)
+def test_wrong_types_from_python(values: dict[str, Any]) -> None:
+    (name,) = values
+    with pytest.raises(InputError, match=f"{name} = .*: expected"):
+        Config.resolve(overrides=values)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("alpha = \n", "is not TOML .*line 1"),
+        ('alpha = "a"\n', "alpha = 'a': expected a number"),
+        ("[pairs]\nalpha = 1\n", "no setting 'pairs'"),
+        ("epocs = 3\n", "did you mean 'epochs'"),
+    ],
+)
+def test_a_bad_file_is_named(tmp_path: Path, text: str, sentence: str) -> None:
+    file = tmp_path / "bad.toml"
+    file.write_text(text)
+    with pytest.raises(FileError, match=f"bad.toml: .*{sentence}"):
+        Config.resolve(file=file)
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(FileError, match="cannot be read"):
+        Config.resolve(file=tmp_path / "none.toml")
+    (tmp_path / "latin.toml").write_bytes(b'encoder = "\xe9"\n')
+    with pytest.raises(FileError, match="is not TOML"):
+        Config.resolve(file=tmp_path / "latin.toml")
+    (tmp_path / "list.json").write_text("[1]")
+    with pytest.raises(FileError, match="expected a JSON object"):
+        Config.load(tmp_path / "list.json")
+    (tmp_path / "old.json").write_text('{"alfa": 1}')
+    with pytest.raises(FileError, match=r"old.json: there is no setting 'alfa'"):
+        Config.load(tmp_path / "old.json")
+
+
+@given(
+    preset=st.sampled_from(sorted(PRESETS)),
+    alpha=st.floats(0, 1),
+    n_rep=st.integers(0, 100),
+    mixing=st.none() | st.floats(0, 1),
+)
+def test_round_trip(preset: str, alpha: float, n_rep: int, mixing: float | None) -> None:
+    config = Config.resolve(
+        preset, overrides={"alpha": alpha, "n_rep": n_rep, "mixing_weight": mixing}
+    )
+    assert Config.from_dict(json.loads(json.dumps(config.to_dict()))) == config
+
+
+def test_saved_and_loaded(tmp_path: Path) -> None:
+    config = Config.resolve("unsupervised", overrides={"encoder": "lite", "mixing_weight": 0.3})
+    config.save(tmp_path / "config.json")
+    assert Config.load(tmp_path / "config.json") == config
+    assert json.loads((tmp_path / "config.json").read_text())["preset"] == "unsupervised"
