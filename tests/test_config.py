@@ -55,7 +55,7 @@ def test_spellings_of_a_preset(spelling: str) -> None:
 
 
 def test_an_unknown_preset_names_the_known_ones() -> None:
-    with pytest.raises(InputError, match="'zeroshot': expected one of .*did you mean 'zero_shot'"):
+    with pytest.raises(InputError, match=r"'zeroshot': expected one of .*did you mean 'zero_shot'"):
         Config.resolve("zeroshot")
 
 
