@@ -80,6 +80,12 @@ def test_defaults() -> None:
     assert isinstance(Config.resolve(overrides={"alpha": np.float32(0.5)}).alpha, float)
 
 
+def test_every_setting_of_training_can_be_given() -> None:
+    settings = pytest.importorskip("blicer.settings").TrainingSettings()
+    names = [field.name for field in dataclasses.fields(settings)]
+    assert Config.resolve("supervised").only(names) == dataclasses.asdict(settings)
+
+
 def test_assignments_from_the_command_line() -> None:
     values = parse_assignments(
         ["alpha=0.5", "n_freq=10_000", "template=a=[w]", "lambda=auto", "learning_rate=1e-4"]
@@ -107,6 +113,7 @@ def test_assignments_from_the_command_line() -> None:
         ("epochs=2.5", "epochs = '2.5': expected a whole number of at least 1"),
         ("n_aug=-1", "n_aug = -1: expected a whole number of at least 0"),
         ("learning_rate=0", "learning_rate = 0.0: expected a number greater than 0"),
+        ("layer_decay=0", "layer_decay = 0.0: expected a number above 0 and up to 1"),
         ("lambda=1.5", "mixing_weight = 1.5: expected a number from 0 to 1, or 'auto'"),
         ("template=word", "'word' has no slot for the word"),
         ("encoder=", "encoder = '': expected a text"),

@@ -40,6 +40,17 @@ class Config(Preset):
     # The paper's lambda; None (written "auto") chooses it on held-out seeds.
     mixing_weight: float | None = number(low=0, high=1, default=None)
 
+    # Training beyond the paper; what they do is said in blicer.settings.TrainingSettings.
+    max_grad_norm: float = number(low=0, above=True, default=1.0)
+    micro_batch_size: int = number(low=0, default=0)
+    freeze_embeddings: float = number(low=0, high=1, default=0.0)
+    embedding_lr: float = number(low=0, default=1.0)
+    layer_decay: float = number(low=0, high=1, above=True, default=1.0)
+    average_last: float = number(low=0, high=1, default=0.0)
+    lora_rank: int = number(low=0, default=0)
+    early_stopping: int = number(low=0, default=0)
+    looks_per_epoch: int = number(low=1, default=2)
+
     def __post_init__(self) -> None:
         for setting in fields(self):
             value = check_value(setting.name, getattr(self, setting.name))
@@ -67,6 +78,10 @@ class Config(Preset):
     def replace(self, **overrides: Any) -> Config:
         """This configuration with some settings changed."""
         return Config(**{**asdict(self), **_checked(overrides)})
+
+    def only(self, names: Iterable[str]) -> dict[str, Any]:
+        """The settings of these names, to hand to the part that they are for."""
+        return {name: getattr(self, name) for name in names}
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as they are saved."""
@@ -157,7 +172,7 @@ def _expectation(setting: Field[Any], kind: Any) -> str:
     low, high, above = (setting.metadata[key] for key in ("low", "high", "above"))
     what = "a whole number" if kind is int else "a number"
     if high is not None:
-        what += f" from {low} to {high}"
+        what += f" above {low} and up to {high}" if above else f" from {low} to {high}"
     else:
         what += f" greater than {low}" if above else f" of at least {low}"
     return f"{what}, or {AUTO!r}" if "None" in str(kind) else what
