@@ -1,0 +1,315 @@
+"""How good a system is on a test dictionary (METHOD.md section 5).
+
+A query is a distinct source word; any of its gold targets counts. Scores are given over two
+denominators: the queries whose word and at least one gold target are in the vocabularies, and all
+queries (where a query that cannot be answered counts as wrong). Both directions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from blicer.bootstrap import interval, paired_p_values, resampled_means
+from blicer.errors import InputError
+from blicer.files import atomic_write
+from blicer.lexicon import Lexicon, find_words
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rich.table import Table
+
+METRICS = ("p@1", "p@5", "p@10", "mrr")
+Integers = NDArray[np.int64]
+
+
+class Words(Protocol):
+    """One language's side of a system; ``Embeddings`` is one."""
+
+    @property
+    def words(self) -> Sequence[str]: ...
+
+    @property
+    def lookup(self) -> Mapping[str, int]: ...
+
+
+class System(Protocol):
+    """Whatever can be scored: a space, a translator, or an object of yours with these three."""
+
+    @property
+    def source(self) -> Words: ...
+
+    @property
+    def target(self) -> Words: ...
+
+    def gold_ranks(
+        self, queries: Integers, golds: list[Integers], *, reverse: bool = False
+    ) -> Integers:
+        """Rank (from 1) of the best-ranked gold of each query; 0 if the system ranks none."""
+        ...
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Means over one set of queries, as fractions, with their 95 % intervals."""
+
+    values: dict[str, float]
+    intervals: dict[str, tuple[float, float]]
+    queries: int
+
+    def __getitem__(self, metric: str) -> float:
+        return self.values[metric]
+
+    def to_dict(self) -> dict[str, Any]:
+        bounds = {f"{metric}_interval": list(both) for metric, both in self.intervals.items()}
+        return {**self.values, "queries": self.queries, **bounds}
+
+
+@dataclass(frozen=True, eq=False)
+class DirectionResult:
+    """One direction: scores over both denominators, and the rank of every query."""
+
+    in_vocabulary: Scores
+    all_queries: Scores
+    words: list[str]
+    ranks: Integers
+    """Rank of the best gold of each word of ``words``; 0 where there is no answer."""
+    answerable: NDArray[np.bool_]
+    """Whether the word and at least one of its golds are in the vocabularies."""
+
+    @property
+    def queries(self) -> int:
+        return self.in_vocabulary.queries
+
+    @property
+    def coverage(self) -> float:
+        return self.queries / len(self.words)
+
+    def __getitem__(self, metric: str) -> float:
+        return self.in_vocabulary[metric]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            **self.in_vocabulary.to_dict(),
+            "coverage": self.coverage,
+            "all_queries": {**self.all_queries.to_dict(), "coverage": self.coverage},
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """Both directions. Fractions from 0 to 1 in ``to_dict``, percentages in ``table``."""
+
+    forward: DirectionResult
+    backward: DirectionResult
+
+    def directions(self) -> tuple[tuple[str, DirectionResult], ...]:
+        return (("forward", self.forward), ("backward", self.backward))
+
+    def to_dict(self) -> dict[str, Any]:
+        return {name: result.to_dict() for name, result in self.directions()}
+
+    def table(self, title: str | None = None) -> Table:
+        """A table for the terminal (``rich.print``)."""
+        from blicer.evaluation_tables import evaluation_table
+
+        return evaluation_table(self, title)
+
+    def save_ranks(self, path: str | Path) -> None:
+        """One line a query: direction, word, rank (0: no answer), whether in vocabulary."""
+        with atomic_write(path) as file:
+            file.write("direction\tquery\trank\tin_vocabulary\n")
+            for name, result in self.directions():
+                rows = zip(result.words, result.ranks, result.answerable, strict=True)
+                file.writelines(
+                    f"{name}\t{word}\t{rank}\t{int(known)}\n" for word, rank, known in rows
+                )
+
+
+def evaluate(
+    system: System, lexicon: Lexicon, *, bootstrap: int = 1000, seed: int = 0
+) -> Evaluation:
+    """Score a system in both directions; ``bootstrap`` draws for the intervals (0: none)."""
+    if bootstrap < 0:
+        raise InputError(f"bootstrap={bootstrap}: expected a number of draws, 0 or more")
+    if not len(lexicon):
+        raise InputError("the test dictionary is empty")
+    return Evaluation(
+        forward=_evaluate_direction(system, lexicon, False, bootstrap, seed),
+        backward=_evaluate_direction(system, lexicon.reverse(), True, bootstrap, seed),
+    )
+
+
+def answerable_queries(
+    lexicon: Lexicon, source: Words, target: Words
+) -> tuple[NDArray[np.bool_], Integers, list[Integers]]:
+    """Which source words can be asked and answered; their rows; the rows of their golds."""
+    source_rows, _ = find_words(lexicon.targets, source)
+    target_rows, _ = find_words({word for _, word in lexicon.pairs}, target)
+    known = np.zeros(len(lexicon.targets), dtype=np.bool_)
+    queries: list[int] = []
+    golds: list[Integers] = []
+    for at, (word, answers) in enumerate(lexicon.targets.items()):
+        rows = {target_rows[answer] for answer in answers if answer in target_rows}
+        if word in source_rows and rows:
+            known[at] = True
+            queries.append(source_rows[word])
+            golds.append(np.array(sorted(rows), dtype=np.int64))
+    return known, np.array(queries, dtype=np.int64), golds
+
+
+def _evaluate_direction(
+    system: System, lexicon: Lexicon, reverse: bool, bootstrap: int, seed: int
+) -> DirectionResult:
+    source, target = (system.target, system.source) if reverse else (system.source, system.target)
+    known, queries, golds = answerable_queries(lexicon, source, target)
+    if not len(queries):
+        missing = "; ".join(lexicon.coverage(source, target).lines())
+        raise InputError(f"no word of the test dictionary can be scored: {missing}")
+    found = np.asarray(system.gold_ranks(queries, golds, reverse=reverse))
+    if found.shape != queries.shape or found.dtype.kind not in "iu" or (found < 0).any():
+        raise InputError(
+            f"gold_ranks of {type(system).__name__} gave {found.dtype} of shape {found.shape}; "
+            f"expected {len(queries)} whole numbers, one rank a query, none below 0"
+        )
+    ranks = np.zeros(len(known), dtype=np.int64)
+    ranks[known] = found
+    return DirectionResult(
+        in_vocabulary=_scores(ranks[known], bootstrap, seed),
+        all_queries=_scores(ranks, bootstrap, seed),
+        words=list(lexicon.targets),
+        ranks=ranks,
+        answerable=known,
+    )
+
+
+def per_query(ranks: Integers) -> NDArray[np.float64]:
+    """Hit at 1, 5 and 10 and reciprocal rank of each query: (queries, 4), as ``METRICS``."""
+    found = ranks > 0
+    hits = [found & (ranks <= cut) for cut in (1, 5, 10)]
+    reciprocal = np.where(found, 1.0 / np.maximum(ranks, 1), 0.0)
+    return np.stack([*hits, reciprocal], axis=1).astype(np.float64)
+
+
+def _scores(ranks: Integers, bootstrap: int, seed: int) -> Scores:
+    values = per_query(ranks)
+    bounds: dict[str, tuple[float, float]] = {}
+    if bootstrap:
+        both = interval(resampled_means(values, bootstrap, seed))
+        bounds = {
+            metric: (float(low), float(high))
+            for metric, (low, high) in zip(METRICS, both, strict=True)
+        }
+    means = values.mean(axis=0)
+    return Scores(
+        values={metric: float(mean) for metric, mean in zip(METRICS, means, strict=True)},
+        intervals=bounds,
+        queries=len(ranks),
+    )
+
+
+@dataclass(frozen=True)
+class Difference:
+    """First system minus second on the same queries, per metric."""
+
+    values: dict[str, float]
+    intervals: dict[str, tuple[float, float]]
+    p_values: dict[str, float]
+    queries: int
+
+    def to_dict(self) -> dict[str, Any]:
+        scores: dict[str, Any] = {
+            metric: {
+                "difference": self.values[metric],
+                "interval": list(self.intervals[metric]),
+                "p_value": self.p_values[metric],
+            }
+            for metric in METRICS
+        }
+        return {**scores, "queries": self.queries}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Paired bootstrap test in both directions; positive where the first system is better.
+
+    ``forward`` and ``backward`` use the queries that both systems can answer;
+    ``forward_all`` and ``backward_all`` all queries.
+    """
+
+    forward: Difference
+    backward: Difference
+    forward_all: Difference
+    backward_all: Difference
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "forward": {**self.forward.to_dict(), "all_queries": self.forward_all.to_dict()},
+            "backward": {**self.backward.to_dict(), "all_queries": self.backward_all.to_dict()},
+        }
+
+    def table(self, title: str | None = None) -> Table:
+        from blicer.evaluation_tables import comparison_table
+
+        return comparison_table(self, title)
+
+
+def compare(
+    first: Evaluation, second: Evaluation, *, bootstrap: int = 10_000, seed: int = 0
+) -> Comparison:
+    """Is ``first`` better than ``second``? Both must come from the same test dictionary."""
+    if bootstrap < 1:
+        raise InputError(f"bootstrap={bootstrap}: expected at least one draw")
+    differences = {
+        name: [
+            compare_direction(one, other, everything=everything, bootstrap=bootstrap, seed=seed)
+            for everything in (False, True)
+        ]
+        for (name, one), (_, other) in zip(first.directions(), second.directions(), strict=True)
+    }
+    return Comparison(
+        forward=differences["forward"][0],
+        backward=differences["backward"][0],
+        forward_all=differences["forward"][1],
+        backward_all=differences["backward"][1],
+    )
+
+
+def compare_direction(
+    first: DirectionResult,
+    second: DirectionResult,
+    *,
+    everything: bool = False,
+    bootstrap: int = 10_000,
+    seed: int = 0,
+) -> Difference:
+    """The test for one direction; ``everything``: over all queries, not those both can answer."""
+    if first.words != second.words:
+        raise InputError(
+            f"the two results are for different queries ({len(first.words)} and "
+            f"{len(second.words)} words); evaluate both systems on the same test dictionary"
+        )
+    both = first.answerable & second.answerable
+    if everything:
+        both = np.ones_like(both)
+    if not both.any():
+        raise InputError("the two systems have no query in common that both can answer")
+    differences = per_query(first.ranks[both]) - per_query(second.ranks[both])
+    means = resampled_means(differences, bootstrap, seed)
+    observed, bounds = differences.mean(axis=0), interval(means)
+    p_values = paired_p_values(differences, means)
+    return Difference(
+        values={metric: float(observed[at]) for at, metric in enumerate(METRICS)},
+        intervals={
+            metric: (float(bounds[at, 0]), float(bounds[at, 1]))
+            for at, metric in enumerate(METRICS)
+        },
+        p_values={metric: float(p_values[at]) for at, metric in enumerate(METRICS)},
+        queries=int(both.sum()),
+    )

@@ -1,0 +1,276 @@
+from __future__ import annotations
+
+import io
+import json
+import math
+from pathlib import Path
+from statistics import NormalDist
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from blicer.bootstrap import resampled_means
+from blicer.errors import InputError
+from blicer.evaluation import Evaluation, compare, evaluate, per_query
+from blicer.lexicon import Lexicon
+
+
+def side(words: list[str]) -> SimpleNamespace:
+    return SimpleNamespace(words=words, lookup={word: row for row, word in enumerate(words)})
+
+
+class TableSystem:
+    """A table of scores; ranks by a plain loop, ties in favour of earlier words."""
+
+    def __init__(self, source: list[str], target: list[str], scores: np.ndarray) -> None:
+        self.source, self.target, self.scores = side(source), side(target), scores
+
+    def gold_ranks(self, queries: np.ndarray, golds: list, *, reverse: bool = False) -> np.ndarray:
+        scores = self.scores.T if reverse else self.scores
+        ranks = []
+        for query, gold in zip(queries, golds, strict=True):
+            order = sorted(range(scores.shape[1]), key=lambda c: (-scores[query, c], c))
+            ranks.append(1 + min(order.index(one) for one in gold))
+        return np.array(ranks, dtype=np.int64)
+
+
+def random_system(seed: int, size: int = 30) -> TableSystem:
+    source, target = [f"s{n}" for n in range(size)], [f"t{n}" for n in range(size)]
+    scores = np.random.default_rng(seed).normal(size=(size, size))
+    return TableSystem(source, target, scores)
+
+
+def test_by_hand() -> None:
+    # cat: chat 1st. dog: gold 'chien' 2nd. cow: gold not in vocabulary. emu: not in vocabulary.
+    system = TableSystem(
+        ["cat", "dog", "cow"],
+        ["chat", "chien", "minou"],
+        np.array([[0.9, 0.1, 0.8], [0.5, 0.4, 0.1], [0.3, 0.2, 0.1]]),
+    )
+    lexicon = Lexicon(
+        [("cat", "minou"), ("cat", "chat"), ("dog", "chien"), ("cow", "vache"), ("emu", "émeu")]
+    )
+    result = evaluate(system, lexicon, bootstrap=50)
+    forward, backward = result.forward, result.backward
+    assert forward.words == ["cat", "dog", "cow", "emu"]
+    assert forward.ranks.tolist() == [1, 2, 0, 0]
+    assert forward.answerable.tolist() == [True, True, False, False]
+    assert (forward.queries, forward.coverage) == (2, 0.5)
+    assert (forward["p@1"], forward["p@5"], forward["p@10"], forward["mrr"]) == (0.5, 1, 1, 0.75)
+    assert (forward.all_queries["p@1"], forward.all_queries["mrr"]) == (0.25, 0.375)
+    assert forward.all_queries.queries == 4
+    # minou: cat is 1st of its column. chat: cat 1st. chien: dog 1st. vache, émeu: unknown.
+    assert backward.words == ["minou", "chat", "chien", "vache", "émeu"]
+    assert backward.ranks.tolist() == [1, 1, 1, 0, 0]
+    assert (backward["p@1"], backward.coverage, backward.all_queries["p@1"]) == (1, 0.6, 0.6)
+
+
+PAIRS = st.lists(st.tuples(st.integers(0, 39), st.integers(0, 39)), min_size=1, max_size=60)
+
+
+@given(pairs=PAIRS, seed=st.integers(0, 5))
+def test_against_a_plain_loop(pairs: list[tuple[int, int]], seed: int) -> None:
+    system = random_system(seed)  # numbers from 30 on are outside its vocabularies
+    lexicon = Lexicon([(f"s{one}", f"t{other}") for one, other in pairs] + [("s0", "t0")])
+    result = evaluate(system, lexicon, bootstrap=0)
+    for direction, scores, flip in (
+        (result.forward, system.scores, False),
+        (result.backward, system.scores.T, True),
+    ):
+        answers: dict[int, set[int]] = {}
+        for one, other in [*pairs, (0, 0)]:
+            answers.setdefault(other if flip else one, set()).add(one if flip else other)
+        hits, reciprocal, asked = {1: 0, 5: 0, 10: 0}, 0.0, 0
+        for query, golds in answers.items():
+            inside = [gold for gold in golds if gold < 30]
+            if query >= 30 or not inside:
+                continue
+            asked += 1
+            best = max(scores[query, gold] for gold in inside)
+            rank = 1 + sum(score > best for score in scores[query])
+            reciprocal += 1 / rank
+            for cut in hits:
+                hits[cut] += rank <= cut
+        assert direction.queries == asked
+        assert direction.coverage == asked / len(answers)
+        assert direction["mrr"] == pytest.approx(reciprocal / asked)
+        assert direction.all_queries["mrr"] == pytest.approx(reciprocal / len(answers))
+        for cut, count in hits.items():
+            assert direction[f"p@{cut}"] == pytest.approx(count / asked)
+            assert direction.all_queries[f"p@{cut}"] == pytest.approx(count / len(answers))
+
+
+class FixedRanks:
+    """Gives the ranks that it is told, in both directions."""
+
+    def __init__(self, ranks: list[int] | np.ndarray) -> None:
+        self.ranks = np.asarray(ranks)
+        self.source = side([f"s{n}" for n in range(len(self.ranks))])
+        self.target = side([f"t{n}" for n in range(len(self.ranks))])
+
+    def gold_ranks(self, queries: np.ndarray, golds: list, *, reverse: bool = False) -> np.ndarray:
+        return self.ranks[queries]
+
+
+def one_to_one(size: int) -> Lexicon:
+    return Lexicon((f"s{n}", f"t{n}") for n in range(size))
+
+
+def score(ranks: list[int] | np.ndarray, bootstrap: int = 0, seed: int = 0) -> Evaluation:
+    return evaluate(FixedRanks(ranks), one_to_one(len(ranks)), bootstrap=bootstrap, seed=seed)
+
+
+def test_interval_agrees_with_the_normal_approximation() -> None:
+    size, share = 2000, 0.3
+    ranks = np.where(np.arange(size) < share * size, 1, 7)
+    forward = score(ranks, bootstrap=4000).forward
+    half = NormalDist().inv_cdf(0.975) * math.sqrt(share * (1 - share) / size)
+    low, high = forward.in_vocabulary.intervals["p@1"]
+    assert low == pytest.approx(share - half, abs=0.002)
+    assert high == pytest.approx(share + half, abs=0.002)
+    assert forward.in_vocabulary.intervals["p@10"] == (1.0, 1.0)
+
+
+def test_bootstrap_is_seeded_and_does_not_depend_on_block_size(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    values = np.random.default_rng(1).random((50, 3))
+    whole = resampled_means(values, 40, seed=3)
+    assert np.array_equal(whole, resampled_means(values, 40, seed=3))
+    assert not np.array_equal(whole, resampled_means(values, 40, seed=4))
+    monkeypatch.setattr("blicer.bootstrap._BLOCK", 110)
+    assert np.array_equal(whole, resampled_means(values, 40, seed=3))
+    picked = np.random.default_rng(3).integers(0, 50, size=(40, 50))
+    naive = [[values[row, column].mean() for column in range(3)] for row in picked]
+    assert np.allclose(whole, naive)
+
+
+def test_rank_zero_is_no_answer() -> None:
+    assert per_query(np.array([1, 0, 5, 6, 11])).tolist() == [
+        [1, 1, 1, 1],
+        [0, 0, 0, 0],
+        [0, 1, 1, 1 / 5],
+        [0, 0, 1, 1 / 6],
+        [0, 0, 0, 1 / 11],
+    ]
+
+
+def test_json_has_the_promised_keys() -> None:
+    result = json.loads(json.dumps(score([1, 2, 30], bootstrap=20).to_dict()))
+    assert set(result) == {"forward", "backward"}
+    for direction in result.values():
+        for part in (direction, direction["all_queries"]):
+            for metric in ("p@1", "p@5", "p@10", "mrr"):
+                low, high = part[f"{metric}_interval"]
+                assert 0 <= low <= part[metric] <= high <= 1
+            assert (part["queries"], part["coverage"]) == (3, 1.0)
+    assert "p@1_interval" not in score([1]).to_dict()["forward"]
+
+
+def shown(table: object) -> str:
+    text = io.StringIO()
+    Console(file=text, width=200).print(table)
+    return text.getvalue()
+
+
+def test_tables() -> None:
+    first, second = score([1] * 60 + [2] * 40, bootstrap=200), score([2] * 100)
+    text = shown(first.table("en-fr"))
+    assert "en-fr" in text
+    assert "60.0 (" in text
+    assert "80.0" in text  # MRR
+    assert "100.0" in text  # coverage
+    difference = shown(compare(first, second, bootstrap=2000).table())
+    assert "+60.0 (" in difference
+    assert "p<0.001" in difference
+
+
+def test_paired_test_agrees_with_the_z_test() -> None:
+    # 60 queries won, 40 lost, 900 equal.
+    first = score([1] * 60 + [2] * 40 + [1] * 900)
+    second = score([2] * 60 + [1] * 40 + [1] * 900)
+    result = compare(first, second, bootstrap=20_000).forward
+    assert result.queries == 1000
+    assert result.values["p@1"] == pytest.approx(0.02)
+    assert result.values["mrr"] == pytest.approx(0.01)
+    spread = math.sqrt((0.1 - 0.02**2) / 1000)
+    expected = 2 * (1 - NormalDist().cdf(0.02 / spread))
+    assert result.p_values["p@1"] == pytest.approx(expected, abs=0.012)
+    low, high = result.intervals["p@1"]
+    assert low == pytest.approx(0.02 - 1.96 * spread, abs=0.0025)
+    assert high == pytest.approx(0.02 + 1.96 * spread, abs=0.0025)
+    back = compare(second, first, bootstrap=20_000).forward
+    assert back.values["p@1"] == pytest.approx(-0.02)
+    assert back.p_values["p@1"] == pytest.approx(result.p_values["p@1"], abs=0.012)
+
+
+def test_pairing_sees_what_two_intervals_do_not() -> None:
+    # Half of the queries are right in both; of the rest the first wins 20, the second none.
+    first, second = score([1] * 520 + [9] * 480, 1000), score([1] * 500 + [9] * 500, 1000)
+    low, _ = first.forward.in_vocabulary.intervals["p@1"]
+    _, high = second.forward.in_vocabulary.intervals["p@1"]
+    assert low < high
+    assert compare(first, second).forward.p_values["p@1"] < 0.001
+
+
+def test_equal_systems_have_p_value_one() -> None:
+    result = compare(score([1, 2, 3]), score([1, 2, 3]), bootstrap=100)
+    for difference in (result.forward, result.backward, result.forward_all):
+        assert set(difference.p_values.values()) == {1.0}
+        assert set(difference.values.values()) == {0.0}
+
+
+def test_p_values_of_equally_good_systems_are_spread_evenly() -> None:
+    generator = np.random.default_rng(0)
+    p_values = []
+    for _ in range(200):
+        one, other = generator.integers(1, 12, size=(2, 150))
+        p_values.append(compare(score(one), score(other), bootstrap=300).forward.p_values["mrr"])
+    for level in (0.1, 0.5, 0.9):
+        assert abs(np.mean(np.array(p_values) <= level) - level) < 0.1
+
+
+def test_comparison_uses_the_queries_both_can_answer() -> None:
+    lexicon = one_to_one(4)
+    first = evaluate(FixedRanks([1, 1, 1]), lexicon, bootstrap=0)  # does not know s3
+    second = evaluate(FixedRanks([2, 1, 1, 1]), lexicon, bootstrap=0)
+    result = compare(first, second, bootstrap=100)
+    assert result.forward.queries == 3
+    assert result.forward.values["p@1"] == pytest.approx(1 / 3)
+    assert result.forward_all.queries == 4
+    assert result.forward_all.values["p@1"] == 0
+    as_json = json.loads(json.dumps(result.to_dict()))
+    assert set(as_json["forward"]["p@1"]) == {"difference", "interval", "p_value"}
+    assert as_json["backward"]["all_queries"]["queries"] == 4
+
+
+def test_ranks_are_saved_for_later(tmp_path: Path) -> None:
+    score([3, 0]).save_ranks(tmp_path / "ranks.tsv")
+    assert (tmp_path / "ranks.tsv").read_text().splitlines() == [
+        "direction\tquery\trank\tin_vocabulary",
+        "forward\ts0\t3\t1",
+        "forward\ts1\t0\t1",
+        "backward\tt0\t3\t1",
+        "backward\tt1\t0\t1",
+    ]
+
+
+def test_errors() -> None:
+    with pytest.raises(InputError, match="is empty"):
+        evaluate(FixedRanks([1]), Lexicon([]))
+    with pytest.raises(InputError, match="no word of the test dictionary can be scored: 0 of 1"):
+        evaluate(FixedRanks([1]), Lexicon([("Katze", "chat")]))
+    with pytest.raises(InputError, match="bootstrap=-1"):
+        score([1], bootstrap=-1)
+    with pytest.raises(InputError, match="different queries"):
+        compare(score([1, 2]), score([1]))
+    with pytest.raises(InputError, match="at least one draw"):
+        compare(score([1]), score([1]), bootstrap=0)
+    with pytest.raises(InputError, match="expected 1 whole numbers"):
+        score(np.array([1.5]))
+    with pytest.raises(InputError, match="none below 0"):
+        score([-1])
