@@ -1,0 +1,1 @@
+"""Readers and writers of vector files: one module a format, behind ``blicer.Embeddings``."""

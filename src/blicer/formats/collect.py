@@ -1,0 +1,127 @@
+"""Turns what a reader found into the final words and matrix, counting what is left out.
+
+Every reader ends here, so that case folding, duplicates, NaN, zero vectors and ``max_words``
+mean the same for every format.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Sequence
+
+import numpy as np
+
+from blicer.formats.report import LoadReport
+
+# str's \s covers U+0085, U+00A0, U+2028 and U+2029 too.
+_SPACE = re.compile(r"\s")
+_FIRST_CAPACITY = 4096
+
+# Names row i of a batch for the report ("line 17"); called only for the few that need it.
+Place = Callable[[int], str]
+
+
+class Collector:
+    """Takes batches of (word, vector) in file order and keeps the rows that count."""
+
+    def __init__(
+        self, report: LoadReport, *, max_words: int | None = None, lowercase: bool = True
+    ) -> None:
+        self.report = report
+        self.words: list[str] = []
+        self._max_words, self._lowercase = max_words, lowercase
+        self._first: dict[str, str] = {}  # key (folded) -> the word as it was first written
+        self._matrix = np.empty((0, 0), dtype=np.float32)
+        self._capacity_hint = _FIRST_CAPACITY
+
+    @property
+    def full(self) -> bool:
+        return self._max_words is not None and len(self.words) >= self._max_words
+
+    def expect(self, rows: int) -> None:
+        """How many rows will come, roughly: memory is reserved, not touched."""
+        if self._max_words is not None:
+            rows = min(rows, self._max_words)
+        self._capacity_hint = max(1, rows)
+
+    def select(
+        self,
+        words: Sequence[str],
+        vectors: np.ndarray,
+        place: Place,
+        skip: Collection[int] = frozenset(),
+    ) -> list[int]:
+        """Which rows of the batch are kept; the rest are counted. Updates ``words``.
+
+        Rows in ``skip`` are left out without a word: the reader has counted them already.
+        """
+        # The sum is finite only if every entry is, unless it overflows: look closer only then.
+        with np.errstate(all="ignore"):
+            suspicious = np.flatnonzero(~np.isfinite(vectors.sum(axis=1, dtype=np.float32)))
+        bad = {int(i) for i in suspicious if not np.isfinite(vectors[i]).all()}
+        spaces = _SPACE.search("".join(words)) is not None
+        first, kept, count = self._first, [], self.report.count
+        room = len(words) if self._max_words is None else self._max_words - len(self.words)
+        for i, word in enumerate(words):
+            if len(kept) >= room:
+                break
+            if i in skip:
+                continue
+            if not word or word.isspace():
+                count("no_word", place(i))
+                continue
+            if i in bad:
+                count("not_finite", f"{place(i)} {word!r}")
+                continue
+            key = word.lower() if self._lowercase else word
+            earlier = first.get(key)
+            if earlier is not None:
+                kind = "duplicate" if earlier == word else "case_merged"
+                count(kind, f"{place(i)} {word!r}")
+                continue
+            if spaces and _SPACE.search(word):
+                count("space_in_word", f"{place(i)} {word!r}")
+            first[key] = word
+            self.words.append(key)
+            kept.append(i)
+        zero = [i for i in kept if not vectors[i, 0] and not vectors[i].any()]
+        for i in zero:
+            count("zero", f"{place(i)} {words[i]!r}")
+        return kept
+
+    def add(self, words: Sequence[str], vectors: np.ndarray, place: Place) -> None:
+        start = len(self.words)
+        kept = self.select(words, vectors, place)
+        self._reserve(len(self.words), vectors.shape[1])
+        rows = vectors if len(kept) == len(words) else vectors[kept]
+        self._matrix[start : len(self.words)] = rows
+
+    def _reserve(self, rows: int, dim: int) -> None:
+        have = len(self._matrix)
+        if have == 0:
+            self._matrix = np.empty((max(rows, self._capacity_hint), dim), dtype=np.float32)
+        elif rows > have:
+            # realloc moves pages rather than copying them: the peak stays near one matrix.
+            self._matrix.resize((max(rows, have + have // 4), dim), refcheck=False)
+
+    def matrix(self) -> np.ndarray:
+        """The finished matrix; the collector must not be used after this."""
+        matrix, self._matrix = self._matrix, np.empty((0, 0), dtype=np.float32)
+        matrix.resize((len(self.words), matrix.shape[1]), refcheck=False)
+        return matrix
+
+
+def select_rows(
+    words: Sequence[str],
+    vectors: np.ndarray,
+    report: LoadReport,
+    *,
+    max_words: int | None,
+    lowercase: bool,
+    skip: Collection[int] = frozenset(),
+) -> tuple[list[str], np.ndarray]:
+    """The same rules for a matrix that is already in memory (or mapped): copies only if needed."""
+    collector = Collector(report, max_words=max_words, lowercase=lowercase)
+    kept = collector.select(words, vectors, lambda i: f"row {i + 1}", skip)
+    rows = vectors[: len(kept)] if kept == list(range(len(kept))) else vectors[kept]
+    return collector.words, np.ascontiguousarray(rows, dtype=np.float32)

@@ -1,0 +1,133 @@
+"""Opening a file whatever it is compressed with, recognised by its first bytes."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import zipfile
+import zlib
+from pathlib import Path
+from typing import IO, Any
+
+from blicer.errors import FileError, MissingDependency
+
+GZIP, XZ, ZSTD, BZ2, ZIP = b"\x1f\x8b", b"\xfd7zXZ\0", b"\x28\xb5\x2f\xfd", b"BZh", b"PK\x03\x04"
+
+
+def first_bytes(path: Path, n: int = 16) -> bytes:
+    """The start of the file as it lies on disk; a sentence when it cannot be opened."""
+    if not path.exists():
+        raise FileError(path, "does not exist")
+    if path.is_dir():
+        raise FileError(path, "is a folder; expected a file")
+    try:
+        with path.open("rb") as file:
+            return file.read(n)
+    except OSError as error:
+        raise FileError(path, f"cannot be read ({error.strerror or error})") from error
+
+
+def compression(start: bytes) -> str | None:
+    for magic, name in ((GZIP, "gzip"), (XZ, "xz"), (ZSTD, "zstd"), (BZ2, "bzip2"), (ZIP, "zip")):
+        if start.startswith(magic):
+            return name
+    return None
+
+
+class Stream:
+    """Sequential reading of the uncompressed bytes; broken archives give a sentence."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.compression = compression(first_bytes(path))
+        self._raw: IO[bytes] = path.open("rb")
+        self._pushed = b""
+        try:
+            self._file: IO[Any] = self._decompressor()
+        except BaseException:
+            self._raw.close()
+            raise
+
+    def _decompressor(self) -> IO[Any]:
+        if self.compression == "gzip":
+            return gzip.GzipFile(fileobj=self._raw)
+        if self.compression == "xz":
+            return lzma.LZMAFile(self._raw)
+        if self.compression == "bzip2":
+            return bz2.BZ2File(self._raw)
+        if self.compression == "zip":
+            return self._only_member()
+        if self.compression == "zstd":
+            try:
+                import zstandard
+            except ImportError as error:
+                raise MissingDependency("zstandard", f"Reading {self.path}", "zstd") from error
+            reader: IO[Any] = zstandard.ZstdDecompressor().stream_reader(
+                self._raw, read_across_frames=True
+            )
+            return reader
+        return self._raw
+
+    def _only_member(self) -> IO[bytes]:
+        try:
+            archive = zipfile.ZipFile(self._raw)
+        except zipfile.BadZipFile as error:
+            raise FileError(self.path, f"is a broken zip archive ({error})") from error
+        members = [name for name in archive.namelist() if not name.endswith("/")]
+        if len(members) != 1:
+            raise FileError(
+                self.path,
+                f"is a zip archive of {len(members)} files; expected one vector file: unzip it",
+            )
+        return archive.open(members[0])
+
+    def read(self, size: int) -> bytes:
+        """Exactly ``size`` bytes unless the end comes first."""
+        parts, wanted = [], size
+        if self._pushed:
+            parts.append(self._pushed[:wanted])
+            self._pushed = self._pushed[wanted:]
+            wanted -= len(parts[0])
+        try:
+            while wanted > 0 and (part := self._file.read(wanted)):
+                parts.append(part)
+                wanted -= len(part)
+        except EOFError as error:
+            raise self._broken("it ends too early") from error
+        except (gzip.BadGzipFile, zlib.error, lzma.LZMAError, zipfile.BadZipFile) as error:
+            raise self._broken(str(error)) from error
+        except OSError as error:
+            raise self._broken(error.strerror or str(error)) from error
+        except Exception as error:
+            # zstandard's error class is only known when the package is there.
+            if type(error).__module__.startswith("zstandard"):
+                raise self._broken(str(error)) from error
+            raise
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def peek(self, size: int) -> bytes:
+        """The next bytes, without moving on."""
+        data = self.read(size)
+        self._pushed = data + self._pushed
+        return data
+
+    def position(self) -> int:
+        """Bytes of the file on disk read so far, for the progress bar."""
+        return self._raw.tell()
+
+    def _broken(self, reason: str) -> FileError:
+        if self.compression is None:
+            return FileError(self.path, f"cannot be read ({reason})")
+        return FileError(
+            self.path,
+            f"the {self.compression} archive is broken or cut off ({reason}); "
+            "download or copy it again",
+        )
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+        self._raw.close()
