@@ -1,0 +1,142 @@
+"""The shape that every method has: hyper-parameters in the constructor, data in ``align``."""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from blicer.align.linear import matrix, normalise_, principal_directions, reduce
+from blicer.align.space import Space
+from blicer.embeddings import Embeddings
+from blicer.errors import InputError
+from blicer.lexicon import Lexicon
+from blicer.progress import note
+from blicer.align.seed_problems import likely_reasons, sample
+
+UNIT_CENTRE_UNIT = ("unit", "centre", "unit")
+FEW = 0.1  # below this share of usable seed pairs the likely reason is said
+
+
+class Aligner(ABC):
+    """A way to bring two vector sets into one space.
+
+    A subclass gives its name, its presets, and ``align``. Its constructor takes keyword
+    hyper-parameters only and keeps each under its own name, so that ``settings`` can list them.
+    """
+
+    method: ClassVar[str]
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]]
+
+    @abstractmethod
+    def align(self, source: Embeddings, target: Embeddings, seeds: Lexicon | None = None) -> Space:
+        """Map both vocabularies into one space."""
+
+    @classmethod
+    def preset(cls, name: str, **overrides: Any) -> Aligner:
+        """The settings of a setup of the paper (supervised, semi_supervised, unsupervised)."""
+        key = name.replace("-", "_")
+        if key not in cls.presets:
+            raise InputError(
+                f"{cls.method} has no mode {name!r}; it has {', '.join(sorted(cls.presets))}"
+            )
+        return cls.configured({**cls.presets[key], **overrides})
+
+    @classmethod
+    def configured(cls, settings: Mapping[str, Any]) -> Aligner:
+        """An instance from named settings; an unknown name is the user's mistake, and said."""
+        unknown = sorted(set(settings) - set(cls.setting_names()))
+        if unknown:
+            raise InputError(
+                f"{cls.method} has no setting {unknown[0]!r}; "
+                f"it has {', '.join(cls.setting_names())}"
+            )
+        return cls(**settings)
+
+    @classmethod
+    def setting_names(cls) -> list[str]:
+        return [name for name in inspect.signature(cls.__init__).parameters if name != "self"]
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The hyper-parameters, as given to the constructor."""
+        return {name: getattr(self, name) for name in self.setting_names()}
+
+    def space(
+        self, source: Embeddings, target: Embeddings, x: Tensor, y: Tensor, **outcome: Any
+    ) -> Space:
+        """Wrap mapped matrices (words, dimensions); ``outcome`` says how the run went."""
+        return Space(
+            source.with_vectors(x.cpu().numpy()),
+            target.with_vectors(y.cpu().numpy()),
+            method=self.method,
+            settings={**self.settings, **outcome},
+        )
+
+
+def seeds_to_indices(
+    source: Embeddings, target: Embeddings, seeds: Lexicon | None, *, method: str = "this method"
+) -> np.ndarray:
+    """Rows (pairs, 2) int64 of the seed pairs that both vocabularies hold; at least one."""
+    if seeds is None:
+        raise InputError(f"{method} in this mode needs seed pairs, and none were given")
+    if len(seeds) == 0:
+        raise InputError("the seed dictionary is empty; expected at least one pair")
+    pairs = seeds.indices(source, target)
+    if len(pairs) >= FEW * len(seeds) and len(pairs) > 0:
+        if len(pairs) < len(seeds):
+            note(
+                f"{len(seeds) - len(pairs)} of {len(seeds)} seed pairs are not in the vocabularies"
+            )
+        return pairs
+    reasons = likely_reasons(source, target, seeds)
+    missing_source = sample([a for a, _ in seeds if a not in source])
+    missing_target = sample([b for _, b in seeds if b not in target])
+    missing = " and ".join(
+        f"{words} from the {side} vocabulary"
+        for side, words in (("source", missing_source), ("target", missing_target))
+        if words
+    )
+    found = "none" if len(pairs) == 0 else f"only {len(pairs)}"
+    sentence = (
+        f"{found} of the {len(seeds)} seed pairs is in both vocabularies; missing are "
+        f"{missing or 'pairs'}; likely reason: {'; '.join(reasons)}"
+    )
+    if len(pairs) == 0:
+        raise InputError(sentence)
+    note(sentence)
+    return pairs
+
+
+def prepare(
+    source: Embeddings,
+    target: Embeddings,
+    *,
+    normalisation: tuple[str, ...] = UNIT_CENTRE_UNIT,
+    device: torch.device,
+) -> tuple[Tensor, Tensor]:
+    """Normalised copies of both matrices, of one dimension.
+
+    When the dimensions differ, the wider side is reduced to the narrower by PCA of its
+    normalised vectors, and normalised again.
+    """
+    for side, embeddings in (("source", source), ("target", target)):
+        if len(embeddings) == 0:
+            raise InputError(f"the {side} vectors hold no word; expected at least one")
+    x = normalise_(matrix(source.vectors, device), normalisation)
+    y = normalise_(matrix(target.vectors, device), normalisation)
+    if source.dim == target.dim:
+        return x, y
+    narrow = min(source.dim, target.dim)
+    side, wide = ("source", source.dim) if source.dim > narrow else ("target", target.dim)
+    note(f"the {side} vectors have {wide} dimensions: reduced by PCA to {narrow}, as the others")
+    if side == "source":
+        x = normalise_(reduce(x, principal_directions(x, narrow)), normalisation)
+    else:
+        y = normalise_(reduce(y, principal_directions(y, narrow)), normalisation)
+    return x, y

@@ -1,0 +1,166 @@
+"""``Space``: two vocabularies in one vector space, with what made it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from blicer.embeddings import Embeddings
+from blicer.errors import FileError, InputError
+from blicer.files import atomic_folder, read_json, write_json
+
+if TYPE_CHECKING:
+    from blicer.retrieval import Retriever
+
+FORMAT = "blicer-space"
+VERSION = 1
+DESCRIPTION = "space.json"
+SIDES = ("source", "target")
+
+
+class Space:
+    """Two mapped vector sets of one dimension, the method, and its settings.
+
+    On disk a folder: ``space.json`` and two vector folders, ``source`` and ``target``.
+    """
+
+    def __init__(
+        self,
+        source: Embeddings,
+        target: Embeddings,
+        *,
+        method: str = "files",
+        settings: dict[str, Any] | None = None,
+    ) -> None:
+        if source.dim != target.dim:
+            raise InputError(
+                f"a space needs vectors of one dimension, found {source.dim} on the source side "
+                f"and {target.dim} on the target side"
+            )
+        self.source = source
+        self.target = target
+        self.method = method
+        self.settings = dict(settings or {})
+
+    def __repr__(self) -> str:
+        return f"Space({self.method!r}, {self.source!r}, {self.target!r})"
+
+    @property
+    def dim(self) -> int:
+        return self.source.dim
+
+    @cached_property
+    def retriever(self) -> Retriever:
+        """The nearest-neighbour engine over this space, made on first use and kept."""
+        from blicer.retrieval import Retriever
+
+        device = self.settings.get("device", "auto")
+        return Retriever(self.source.vectors, self.target.vectors, device=_usable(device))
+
+    def gold_ranks(
+        self, queries: np.ndarray, golds: Sequence[np.ndarray], *, reverse: bool = False
+    ) -> np.ndarray:
+        """Rank from 1, by CSLS, of the best-ranked gold of each query."""
+        return self.retriever.gold_ranks(queries, golds, reverse=reverse)
+
+    def save(self, folder: str | Path) -> None:
+        """Write the space; a reader sees the old folder or the whole new one."""
+        description = {
+            "format": FORMAT,
+            "version": VERSION,
+            "method": self.method,
+            "settings": _plain(self.settings),
+            "dim": self.dim,
+            "source": {"language": self.source.language, "words": len(self.source)},
+            "target": {"language": self.target.language, "words": len(self.target)},
+        }
+        with atomic_folder(folder) as temporary:
+            self.source.save(temporary / "source")
+            self.target.save(temporary / "target")
+            write_json(temporary / DESCRIPTION, description)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Space:
+        """Read what ``save`` wrote."""
+        folder = Path(folder)
+        description = read_description(folder)
+        source, target = (
+            Embeddings.load(
+                folder / side,
+                lowercase=False,
+                cache=False,
+                language=description[side].get("language"),
+            )
+            for side in SIDES
+        )
+        for side, embeddings in (("source", source), ("target", target)):
+            expected = description[side].get("words")
+            if len(embeddings) != expected:
+                raise FileError(
+                    folder / side, f"has {len(embeddings)} words; {DESCRIPTION} says {expected}"
+                )
+        return cls(source, target, method=description["method"], settings=description["settings"])
+
+    def save_vec(self, folder: str | Path) -> tuple[Path, Path]:
+        """Write two word2vec text files that other tools read, named after the languages."""
+        names = [
+            f"{side}.{embeddings.language}.vec" if embeddings.language else f"{side}.vec"
+            for side, embeddings in (("source", self.source), ("target", self.target))
+        ]
+        folder = Path(folder)
+        self.source.save(folder / names[0])
+        self.target.save(folder / names[1])
+        return folder / names[0], folder / names[1]
+
+
+def read_description(folder: Path) -> dict[str, Any]:
+    """Content of ``space.json``, checked far enough that reading on is safe."""
+    path = folder / DESCRIPTION
+    if not path.is_file():
+        raise FileError(folder, f"is not a space: there is no {DESCRIPTION} in it")
+    description = read_json(path)
+    if not isinstance(description, dict) or description.get("format") != FORMAT:
+        raise FileError(path, f"is not the description of a space; expected format {FORMAT!r}")
+    if description.get("version") != VERSION:
+        raise FileError(
+            path,
+            f"has version {description.get('version')!r} of the format; this blicer reads "
+            f"version {VERSION}",
+        )
+    complete = (
+        isinstance(description.get("method"), str)
+        and isinstance(description.get("settings"), dict)
+        and all(isinstance(description.get(side), dict) for side in SIDES)
+    )
+    if not complete:
+        raise FileError(path, "lacks the method, its settings, or a side")
+    return description
+
+
+def _plain(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings as JSON has them (NumPy numbers and tuples become plain ones)."""
+
+    def convert(value: Any) -> Any:
+        if isinstance(value, np.generic):
+            return value.item()
+        if isinstance(value, Path):
+            return str(value)
+        raise InputError(f"the setting {value!r} cannot be written as JSON")
+
+    plain: dict[str, Any] = json.loads(json.dumps(settings, default=convert))
+    return plain
+
+
+def _usable(device: Any) -> str:
+    """The device that made the space if this machine has it, else the best that it has."""
+    from blicer.devices import resolve_device
+
+    try:
+        return str(resolve_device(device))
+    except InputError:
+        return "auto"
