@@ -56,20 +56,23 @@ def _refuse_other_formats(path: Path, head: bytes) -> None:
         )
 
 
-def vector_columns(head: bytes) -> int:
+def vector_columns(head: bytes, fewest: int = _FEWEST_DIMENSIONS) -> int:
     """The dimension if the first lines are words followed by numbers, 0 otherwise."""
-    lines = head.split(b"\n")[:20]
-    if len(lines) > 1:
+    lines = [line for line in head.split(b"\n")[:20] if line.strip()]
+    if len(lines) > 1 and re.fullmatch(rb"\d+ \d+\s*", lines[0]):
+        del lines[0]  # word2vec's header: number of words, dimension
+    if len(lines) > 1 and len(head) >= _SNIFFED:
         lines.pop()  # may be cut off
-    widths = [len(line.split()) - 1 for line in lines if _is_vector_line(line)]
+    widths = [len(line.split()) - 1 for line in lines if _is_vector_line(line, fewest)]
     return max(widths) if len(widths) * 2 > len(lines) else 0
 
 
-def _is_vector_line(line: bytes) -> bool:
-    cells = line.split()
-    if len(cells) <= _FEWEST_DIMENSIONS:
+def _is_vector_line(line: bytes, fewest: int) -> bool:
+    numbers = line.split()[1:]
+    if len(numbers) < fewest:
         return False
-    return all(re.fullmatch(rb"[-+]?[\d.]+(e[-+]?\d+)?|nan", cell, re.I) for cell in cells[-12:])
+    number = re.compile(rb"[-+]?[\d.]+(e[-+]?\d+)?|nan|[-+]?inf", re.IGNORECASE)
+    return all(number.fullmatch(cell) for cell in numbers[-fewest:])
 
 
 def decode(path: Path, data: bytes, encoding: str | None) -> tuple[str, bool]:

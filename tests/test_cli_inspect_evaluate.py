@@ -1,0 +1,320 @@
+from __future__ import annotations
+
+import gzip
+import json
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from blicer import inspection
+from blicer.cli import evaluate as evaluate_command
+from blicer.cli import main
+from blicer.errors import FileError
+from blicer.lexicon import Lexicon
+
+
+class Outcome(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    """The command line as a user meets it: exit code, standard output, standard error."""
+
+    def call(*arguments: object) -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["blicer", *map(str, arguments)])
+        with pytest.raises(SystemExit) as caught:
+            main()
+        out, err = capsys.readouterr()
+        return Outcome(int(caught.value.code or 0), out, err)
+
+    return call
+
+
+@pytest.fixture
+def seeds(tmp_path: Path) -> Path:
+    path = tmp_path / "seeds.tsv"
+    path.write_text(
+        "# by hand\nCat\tкот\ncat\tкошка\ndog\tсобака\nice cream\tмороженое\nalone\nмама\tmum\n"
+    )
+    return path
+
+
+def test_inspect_dictionary(run, seeds: Path) -> None:
+    outcome = run("inspect", seeds, "--json")
+    assert outcome.code == 0
+    facts = json.loads(outcome.out)
+    assert facts["kind"] == "dictionary"
+    assert facts["separator"] == "tab"
+    assert (facts["pairs"], facts["source_words"], facts["target_words"]) == (5, 4, 5)
+    assert (facts["source_script"], facts["target_script"]) == ("Latin", "Cyrillic")
+    assert (facts["targets_per_word"], facts["most_targets"]) == (1.25, 2)
+    assert (facts["expressions"], facts["comments"], facts["unreadable"]) == (1, 1, 1)
+    assert facts["sample"][0] == ["cat", "кот"]
+    assert any("line 6 could not be read" in line for line in facts["problems"])
+    assert any("1 pairs have a Cyrillic source" in line for line in facts["problems"])
+    text = run("inspect", seeds)
+    assert text.code == 0
+    assert "seeds.tsv: dictionary" in text.out
+    assert "line 6 could not be read: one column" in text.out
+    assert "cat - кот" in text.out
+
+
+def test_inspect_clean_dictionary(run, tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text("cat\tchat\n")
+    assert "nothing to report" in run("inspect", tmp_path / "a.tsv").out
+
+
+def test_inspect_says_what_cannot_be_read(run, tmp_path: Path) -> None:
+    path = tmp_path / "latin.tsv"
+    path.write_bytes("father\tpère\n".encode("latin-1"))
+    outcome = run("inspect", path)
+    assert outcome.code == 2
+    assert "byte 0xE8 is not UTF-8" in outcome.err
+    assert "Traceback" not in outcome.err
+    as_json = run("inspect", path, "--json")
+    assert as_json.code == 2
+    assert "byte 0xE8" in json.loads(as_json.out)["error"]
+    assert json.loads(run("inspect", path, "--encoding", "latin-1", "--json").out)["pairs"] == 1
+    assert run("inspect", tmp_path / "nothing").code == 2
+    assert "not a kind" in run("inspect", path, "--as", "poem").err
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "kind"),
+    [
+        ("a.txt", b"cat chat\ndog chien\n", "dictionary"),
+        ("a.txt", b"cat chat 0.5\ndog chien 0.25\n", "dictionary"),
+        ("a.csv", b"cat,chat\n", "dictionary"),
+        ("a.txt", b"2 4\ncat 0.1 0.2 -3e-5 1\ndog 1 2 3 4\n", "vectors"),
+        ("a.txt", b"cat 0.1 0.2 -3e-5 1\ndog 1 2 3 4\n", "vectors"),
+        ("a.txt.gz", gzip.compress(b"cat 0.1 0.2 -3e-5 1\n"), "vectors"),
+        ("a.tsv.gz", gzip.compress(b"cat\tchat\n"), "dictionary"),
+        ("a.vec", b"", "vectors"),
+        ("a.vec.gz", b"", "vectors"),
+        ("a.npy", b"\x93NUMPY", "vectors"),
+        ("model", b"2 3\ncat \x00\x00\x80\x3f", "vectors"),
+        ("model", b"\xba\x16\x4f\x2f\x0c\x00", "vectors"),
+        ("empty", b"", "dictionary"),
+    ],
+)
+def test_kind_is_found_from_name_and_content(
+    tmp_path: Path, name: str, content: bytes, kind: str
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    assert inspection.kind_of(tmp_path / name) == kind
+
+
+def test_kind_of_folders(tmp_path: Path) -> None:
+    for name in ("space", "translator"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / f"{name}.json").write_text("{}")
+        assert inspection.kind_of(tmp_path / name) == name
+    assert inspection.kind_of(tmp_path) == "vectors"
+    (tmp_path / "a.gz").write_bytes(gzip.compress(b"a" * 99)[:12])
+    with pytest.raises(FileError, match="damaged"):
+        inspection.kind_of(tmp_path / "a.gz")
+
+
+def test_inspect_vectors(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def describe(path: Path) -> dict[str, object]:
+        return {
+            "format": "text",
+            "words": 2,
+            "dim": 4,
+            "norms": {"mean": 2.5},
+            "sample": ["cat", "dog"],
+            "report": ["1 line of the wrong length dropped"],
+        }
+
+    monkeypatch.setattr("blicer.embeddings.describe", describe, raising=False)
+    path = tmp_path / "en.vec"
+    path.write_text("3 4\ncat 1 2 3 4\ndog 1 0 0 2\ncow 1 2\n")
+    facts = json.loads(run("inspect", path, "--json").out)
+    assert facts["kind"] == "vectors"
+    assert (facts["words"], facts["dim"]) == (2, 4)
+    assert facts["problems"] == ["1 line of the wrong length dropped"]
+    text = run("inspect", path).out
+    assert "mean 2.5" in text
+    assert "cat, dog" in text
+
+
+class Cosine:
+    """A fake saved system: ranks by cosine in a plain loop."""
+
+    def __init__(self, source: dict[str, list[float]], target: dict[str, list[float]]) -> None:
+        self.source, self.target = self._side(source), self._side(target)
+
+    @staticmethod
+    def _side(vectors: dict[str, list[float]]) -> SimpleNamespace:
+        words = list(vectors)
+        unit = [np.array(v) / np.linalg.norm(v) for v in vectors.values()]
+        return SimpleNamespace(words=words, lookup={w: n for n, w in enumerate(words)}, unit=unit)
+
+    def _order(self, query: int, reverse: bool) -> list[int]:
+        asked, answers = (self.target, self.source) if reverse else (self.source, self.target)
+        scores = [float(asked.unit[query] @ one) for one in answers.unit]
+        return sorted(range(len(scores)), key=lambda at: (-scores[at], at))
+
+    def gold_ranks(self, queries, golds, *, reverse: bool = False) -> np.ndarray:
+        orders = [self._order(query, reverse) for query in queries]
+        ranks = [
+            1 + min(order.index(g) for g in gold) for order, gold in zip(orders, golds, strict=True)
+        ]
+        return np.array(ranks, dtype=np.int64)
+
+    def best(self, queries, *, reverse: bool = False) -> np.ndarray:
+        return np.array([self._order(query, reverse)[0] for query in queries])
+
+
+GOOD = Cosine(
+    {"cat": [1, 0, 0], "dog": [0, 1, 0], "cow": [0, 0, 1]},
+    {"chat": [1, 0.1, 0], "chien": [0, 1, 0.1], "vache": [0.1, 0, 1]},
+)
+BAD = Cosine(
+    {"cat": [1, 0, 0], "dog": [0, 1, 0], "cow": [0, 0, 1]},
+    {"chat": [0, 1, 0], "chien": [0.2, 0.1, 1], "vache": [0, 0.1, 1]},
+)
+
+
+@pytest.fixture
+def systems(monkeypatch: pytest.MonkeyPatch) -> None:
+    saved = {"good": GOOD, "bad": BAD}
+    monkeypatch.setattr(evaluate_command, "load_system", lambda path: saved[path.name])
+
+
+@pytest.fixture
+def test_file(tmp_path: Path) -> Path:
+    path = tmp_path / "test.tsv"
+    path.write_text("cat\tchat\ncat\tminou\ndog\tchien\ncow\tvache\nemu\témeu\n")
+    return path
+
+
+def test_evaluate_json(run, systems: None, test_file: Path) -> None:
+    outcome = run("evaluate", "good", test_file, "--json", "--bootstrap", 50)
+    assert outcome.code == 0
+    result = json.loads(outcome.out)
+    assert result["forward"]["p@1"] == 1.0
+    assert (result["forward"]["queries"], result["forward"]["coverage"]) == (3, 0.75)
+    assert result["forward"]["all_queries"]["p@1"] == 0.75
+    assert result["forward"]["p@1_interval"] == [1.0, 1.0]
+    assert (result["backward"]["queries"], result["backward"]["coverage"]) == (3, 0.6)
+    assert "emu" in outcome.err  # what is missing is said, but not on standard output
+    assert "comparison" not in result
+
+
+def test_evaluate_table_and_quiet(run, systems: None, test_file: Path) -> None:
+    outcome = run("--quiet", "evaluate", "bad", test_file)
+    assert outcome.err == ""
+    assert "P@1" in outcome.out
+    assert "in vocabulary" in outcome.out
+
+
+def test_evaluate_compare(run, systems: None, test_file: Path) -> None:
+    result = json.loads(run("evaluate", "good", test_file, "--compare", "bad", "--json").out)
+    bad = result["other"]["forward"]["p@1"]
+    assert bad < 1
+    assert result["comparison"]["forward"]["p@1"]["difference"] == pytest.approx(1 - bad)
+    assert 0 < result["comparison"]["forward"]["p@1"]["p_value"] <= 1
+    assert "good minus bad" in run("evaluate", "good", test_file, "--compare", "bad").out
+
+
+def test_evaluate_per_query(run, systems: None, test_file: Path, tmp_path: Path) -> None:
+    path = tmp_path / "out" / "ranks.tsv"
+    assert run("evaluate", "bad", test_file, "--per-query", path).code == 0
+    lines = path.read_text().splitlines()
+    assert lines[0].split("\t") == ["direction", "query", "rank", "in_vocabulary", "guess", "gold"]
+    assert len(lines) == 1 + 4 + 5
+    rows = {tuple(line.split("\t")[:2]): line.split("\t")[2:] for line in lines[1:]}
+    # cat: only 'chien' has a component along it, then 'chat' and 'vache' tie at 0, in order.
+    assert rows["forward", "cat"] == ["2", "1", "chien", "chat; minou"]
+    assert rows["forward", "emu"] == ["0", "0", "", "émeu"]
+
+
+def test_evaluate_threshold_is_an_exit_code(run, systems: None, test_file: Path) -> None:
+    assert run("evaluate", "good", test_file, "--min-p1", 0.9).code == 0
+    outcome = run("evaluate", "bad", test_file, "--min-p1", 0.9, "--json")
+    assert outcome.code == 1
+    assert json.loads(outcome.out)["forward"]["p@1"] < 0.9
+    assert "below 0.9" in outcome.err
+
+
+def test_evaluate_errors_are_one_sentence(run, test_file: Path, tmp_path: Path) -> None:
+    for arguments, phrase in (
+        ((tmp_path / "none", test_file), "does not exist"),
+        ((tmp_path, test_file), "neither a space nor a translator"),
+        ((test_file, test_file), "is a file; expected a saved space"),
+        ((tmp_path,), "test dictionary is missing"),
+        ((test_file, "--source", "a.vec"), "--source and --target go together"),
+        ((tmp_path, test_file, "--source", "a", "--target", "b"), "not both"),
+        ((tmp_path, tmp_path / "no.tsv"), "No such file"),
+        ((tmp_path, test_file, "--per-query", test_file / "x.tsv"), "cannot be written"),
+    ):
+        outcome = run("evaluate", *arguments)
+        assert outcome.code == 2, arguments
+        assert phrase in outcome.err
+        assert outcome.out == ""
+        assert "Traceback" not in outcome.err
+
+
+def test_evaluate_two_vector_files(
+    run, monkeypatch: pytest.MonkeyPatch, test_file: Path, tmp_path: Path
+) -> None:
+    asked = []
+
+    def made(source: Path, target: Path, max_words: int | None) -> Cosine:
+        asked.append((source.name, target.name, max_words))
+        return GOOD
+
+    monkeypatch.setattr(evaluate_command, "system_of_files", made)
+    files = ("--source", tmp_path / "en.vec", "--target", tmp_path / "fr.vec", "--max-words", 9)
+    assert json.loads(run("evaluate", *files, test_file, "--json").out)["forward"]["p@1"] == 1
+    assert asked == [("en.vec", "fr.vec", 9)]
+
+
+def test_saved_folders_go_to_their_loaders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module, name, file in (
+        ("blicer.translator", "Translator", "translator.json"),
+        ("blicer.align.space", "Space", "space.json"),
+    ):
+        fake = ModuleType(module)
+        setattr(fake, name, SimpleNamespace(load=lambda path, name=name: (name, path)))
+        monkeypatch.setitem(sys.modules, module, fake)
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / file).write_text("{}")
+        assert evaluate_command.load_system(folder) == (name, folder)
+
+
+def test_guesses_come_from_a_retriever_or_are_left_empty() -> None:
+    found = SimpleNamespace(indices=np.array([[2], [0]]))
+    retriever = SimpleNamespace(search=lambda k, queries, *, reverse: found)
+    system = SimpleNamespace(source=GOOD.source, target=GOOD.target, retriever=retriever)
+    queries = np.array([0, 1])
+    assert evaluate_command.best_guesses(system, queries, False) == ["vache", "chat"]
+    assert evaluate_command.best_guesses(system, queries, True) == ["cow", "cat"]
+    plain = SimpleNamespace(source=GOOD.source, target=GOOD.target)
+    assert evaluate_command.best_guesses(plain, queries, False) == ["", ""]
+
+
+def test_help_has_examples(run) -> None:
+    for command in ("inspect", "evaluate"):
+        outcome = run(command, "--help")
+        assert outcome.code == 0
+        assert f"blicer {command} " in outcome.out
+        assert "Example" in outcome.out
+
+
+def test_lexicon_splitting_from_the_command_line(run, systems: None, tmp_path: Path) -> None:
+    path = tmp_path / "test.csv"
+    path.write_text("cat,minou|chat\ndog,chien\n")
+    whole = json.loads(run("evaluate", "good", path, "--json").out)
+    split = json.loads(run("evaluate", "good", path, "--split-targets", "|", "--json").out)
+    assert (whole["forward"]["queries"], split["forward"]["queries"]) == (1, 2)
+    assert Lexicon.load(path, split_targets="|").targets["cat"] == ["minou", "chat"]
