@@ -5,19 +5,22 @@ from __future__ import annotations
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from blicer.align.linear import matrix, normalise_, principal_directions, reduce
+from blicer.align.seed_problems import likely_reasons, sample
 from blicer.align.space import Space
 from blicer.embeddings import Embeddings
 from blicer.errors import InputError
 from blicer.lexicon import Lexicon
 from blicer.progress import note
-from blicer.align.seed_problems import likely_reasons, sample
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 UNIT_CENTRE_UNIT = ("unit", "centre", "unit")
 FEW = 0.1  # below this share of usable seed pairs the likely reason is said
@@ -38,7 +41,7 @@ class Aligner(ABC):
         """Map both vocabularies into one space."""
 
     @classmethod
-    def preset(cls, name: str, **overrides: Any) -> Aligner:
+    def preset(cls, name: str, **overrides: Any) -> Self:
         """The settings of a setup of the paper (supervised, semi_supervised, unsupervised)."""
         key = name.replace("-", "_")
         if key not in cls.presets:
@@ -48,7 +51,7 @@ class Aligner(ABC):
         return cls.configured({**cls.presets[key], **overrides})
 
     @classmethod
-    def configured(cls, settings: Mapping[str, Any]) -> Aligner:
+    def configured(cls, settings: Mapping[str, Any]) -> Self:
         """An instance from named settings; an unknown name is the user's mistake, and said."""
         unknown = sorted(set(settings) - set(cls.setting_names()))
         if unknown:

@@ -30,7 +30,8 @@ def matrix(vectors: np.ndarray, device: torch.device) -> Tensor:
 
 def blocks(rows: Tensor) -> Iterator[Tensor]:
     """Views of consecutive rows, small enough that a temporary copy of one does not matter."""
-    yield from rows.split(BLOCK_ROWS)
+    for start in range(0, len(rows), BLOCK_ROWS):
+        yield rows[start : start + BLOCK_ROWS]
 
 
 def unit_(rows: Tensor) -> Tensor:

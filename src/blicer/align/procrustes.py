@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -22,7 +25,7 @@ class Procrustes(Aligner):
     """
 
     method = "procrustes"
-    presets = {"supervised": {}, "semi_supervised": {}}
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"supervised": {}, "semi_supervised": {}}
 
     def __init__(self, *, centre: bool = True, device: str = "auto") -> None:
         self.centre = centre

@@ -1,4 +1,4 @@
-"""Why seed pairs are not in the vocabularies: swapped columns, case, script, or just other words."""
+"""Why seed pairs are not in the vocabularies: swapped columns, case, script, or other words."""
 
 from __future__ import annotations
 
