@@ -183,10 +183,6 @@ def _check_words(words: Sequence[str]) -> None:
 def _checked_language(language: str | None) -> str | None:
     if language is None:
         return None
-    import re
+    from blicer.languages import validate_tag
 
-    if not re.fullmatch(r"[A-Za-z]{2,8}([-_][A-Za-z0-9]{1,8})*", language):
-        raise InputError(
-            f"language must be a BCP 47 tag such as 'fi' or 'zh-Hant', found {language!r}"
-        )
-    return language.replace("_", "-")
+    return validate_tag(language)
