@@ -49,12 +49,12 @@ class Task:
 
     def __init__(self, label: str, total: int | None) -> None:
         self._label, self._total = label, total
-        self._done, self._status = 0, ""
+        self.done, self._status = 0, ""
         self._started = time.monotonic()
         self._bar: Progress | None = None
 
     def advance(self, steps: int = 1, status: str | None = None) -> None:
-        self._done += steps
+        self.done += steps
         if status is not None:
             self._status = status
         if not (_enabled and console.is_terminal):
@@ -74,7 +74,7 @@ class Task:
             )
             self._bar.start()
             self._bar.add_task(self._label, total=self._total, status=self._status)
-        self._bar.update(self._bar.task_ids[0], completed=self._done, status=self._status)
+        self._bar.update(self._bar.task_ids[0], completed=self.done, status=self._status)
 
     def close(self) -> None:
         if self._bar is not None:

@@ -1,0 +1,380 @@
+"""The one retrieval engine: candidates, hubness, negatives, augmentation, evaluation.
+
+Everything is exact. Work is cut into blocks so that memory does not grow with the vocabulary.
+Where the processor multiplies bf16 faster than fp32, the scan may run in bf16; it then keeps
+``BF16_MARGIN`` more than was asked for, and all that is returned is scored again in fp32.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from blicer import progress
+from blicer.devices import resolve_device
+from blicer.errors import InputError
+from blicer.topk import RunningTopK, top_k
+
+Measure = Literal["cosine", "csls", "csls_candidate"]
+Precision = Literal["auto", "fp32", "bf16"]
+
+BF16_MARGIN = 32
+TILE_ROWS, TILE_COLUMNS = 2048, 4096  # 32 MB of fp32: stays in the last-level cache
+SMALL_SCAN = 2e11  # multiply-adds below which probing the processor is not worth it
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """The k best candidates of each query, best first."""
+
+    indices: NDArray[np.int64]  # (queries, k)
+    scores: NDArray[np.float32]  # (queries, k)
+
+
+def as_unit_rows(matrix: Any, device: torch.device) -> Tensor:
+    """``matrix`` as fp32 rows of length one; shares memory when it already is that."""
+    if isinstance(matrix, np.ndarray):
+        with warnings.catch_warnings():
+            # Read-only memory maps are fine: nothing here writes to them.
+            warnings.filterwarnings("ignore", message=".*not writable.*")
+            matrix = torch.from_numpy(matrix)
+    if matrix.ndim != 2:
+        raise InputError(f"vectors have {matrix.ndim} dimensions; expected a table of rows")
+    rows: Tensor = matrix.to(device=device, dtype=torch.float32)
+    norms = torch.linalg.vector_norm(rows, dim=1)
+    if bool(((norms - 1).abs() <= 1e-6).logical_or(norms == 0).all()):
+        return rows
+    if rows.data_ptr() == matrix.data_ptr():
+        rows = rows.clone()
+    for start in range(0, len(rows), 65536):
+        part = slice(start, start + 65536)
+        rows[part] /= norms[part].clamp_min(torch.finfo(torch.float32).tiny)[:, None]
+    return rows
+
+
+@lru_cache(maxsize=4)
+def bf16_is_faster(device_type: str) -> bool:
+    """Whether this device multiplies bf16 clearly faster than fp32: measured, not guessed."""
+    if device_type == "cuda":
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    if device_type != "cpu":
+        return False
+    seconds = {}
+    for dtype in (torch.float32, torch.bfloat16):
+        left, right = torch.ones(256, 320, dtype=dtype), torch.ones(1024, 320, dtype=dtype)
+        best = float("inf")
+        for _ in range(3):
+            start = time.perf_counter()
+            torch.mm(left, right.T)
+            best = min(best, time.perf_counter() - start)
+        seconds[dtype] = best
+    return seconds[torch.bfloat16] < 0.75 * seconds[torch.float32]
+
+
+def scan_dtype(precision: Precision, device: torch.device, multiply_adds: float) -> torch.dtype:
+    """The number format to scan in."""
+    if precision not in ("auto", "fp32", "bf16"):
+        raise InputError(f"precision is {precision!r}; expected auto, fp32 or bf16")
+    if precision == "bf16":
+        return torch.bfloat16
+    large = multiply_adds > SMALL_SCAN
+    if precision == "auto" and large and bf16_is_faster(device.type):
+        return torch.bfloat16
+    return torch.float32
+
+
+def top_k_both(
+    source: Tensor,
+    target: Tensor,
+    k: int,
+    *,
+    precision: Precision = "auto",
+    memory_gb: float = 2.0,
+    label: str = "comparing both vocabularies",
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The k best targets of every source row and the k best sources of every target row.
+
+    One pass over the blocks of ``source @ target.T`` serves both sides. Returns
+    (source scores, target indices, target scores, source indices), each (words, k), best first.
+    """
+    k_rows, k_columns = min(k, len(target)), min(k, len(source))
+    work = float(len(source)) * len(target) * source.shape[1]
+    dtype = scan_dtype(precision, source.device, work)
+    margin = 0 if dtype == torch.float32 else BF16_MARGIN
+    rows = RunningTopK(len(source), min(k + margin, len(target)), dtype, source.device)
+    columns = RunningTopK(len(target), min(k + margin, len(source)), dtype, source.device)
+    scan_source, scan_target = source.to(dtype), target.to(dtype)
+    height, width = _tile_shape(source.device, memory_gb)
+    buffer = torch.empty(height * width, dtype=dtype, device=source.device)
+    with progress.task(label, -(-len(source) // height) * -(-len(target) // width)) as running:
+        for i in range(0, len(source), height):
+            left = scan_source[i : i + height]
+            for j in range(0, len(target), width):
+                right = scan_target[j : j + width]
+                tile = buffer[: len(left) * len(right)].view(len(left), len(right))
+                torch.mm(left, right.T, out=tile)
+                rows.update(tile, i, j, columns=False)
+                columns.update(tile, j, i, columns=True)
+                running.advance()
+    if margin:
+        return (
+            *_rescored(source, target, rows.indices, k_rows),
+            *_rescored(target, source, columns.indices, k_columns),
+        )
+    return (rows.values, rows.indices.long(), columns.values, columns.indices.long())
+
+
+def _tile_shape(device: torch.device, memory_gb: float) -> tuple[int, int]:
+    scale = 1 if device.type == "cpu" else 4
+    height, width = TILE_ROWS * scale, TILE_COLUMNS * scale
+    while height * width * 4 * 4 > memory_gb * 2**30 and width > 64:
+        height, width = height // 2, width // 2
+    return height, width
+
+
+def _rescored(queries: Tensor, candidates: Tensor, chosen: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k best of the chosen candidates by fp32 inner product."""
+    values = torch.empty(len(queries), k, device=queries.device)
+    indices = torch.empty(len(queries), k, dtype=torch.int64, device=queries.device)
+    chosen = chosen.sort(dim=1).values.long()  # by index, so that ties fall to frequent words
+    step = max(1, 2**26 // (chosen.shape[1] * queries.shape[1]))
+    for start in range(0, len(queries), step):
+        part = slice(start, start + step)
+        exact = torch.bmm(candidates[chosen[part]], queries[part].unsqueeze(2)).squeeze(2)
+        values[part], places = top_k(exact, k)
+        indices[part] = chosen[part].gather(1, places)
+    return values, indices
+
+
+class Retriever:
+    """Cosine and CSLS between two vocabularies that share a space.
+
+    Parameters: ``source`` and ``target`` are rows of vectors, most frequent word first.
+    ``k_csls`` is the size of the neighbourhood in CSLS, ``memory_gb`` bounds working memory.
+    """
+
+    def __init__(
+        self,
+        source: Any,
+        target: Any,
+        *,
+        k_csls: int = 10,
+        device: str | torch.device | None = "auto",
+        precision: Precision = "auto",
+        memory_gb: float = 2.0,
+    ) -> None:
+        self.device = resolve_device(device)
+        self.source = as_unit_rows(source, self.device)
+        self.target = as_unit_rows(target, self.device)
+        if self.source.shape[1] != self.target.shape[1]:
+            raise InputError(
+                f"source vectors have {self.source.shape[1]} dimensions and target vectors "
+                f"{self.target.shape[1]}; expected one space (align them first)"
+            )
+        if k_csls < 1:
+            raise InputError(f"k_csls is {k_csls}; expected 1 or more")
+        if memory_gb <= 0:
+            raise InputError(f"memory_gb is {memory_gb}; expected a positive number")
+        self.k_csls, self.memory_gb = k_csls, memory_gb
+        self.precision: Precision = precision
+        self._hubness: tuple[Tensor, Tensor] | None = None
+
+    @property
+    def hubness(self) -> tuple[Tensor, Tensor]:
+        """r_Y(x) of every source word and r_X(y) of every target word (METHOD §1)."""
+        if self._hubness is None:
+            row_scores, _, column_scores, _ = top_k_both(
+                self.source,
+                self.target,
+                self.k_csls,
+                precision=self.precision,
+                memory_gb=self.memory_gb,
+                label="measuring hubness",
+            )
+            self._hubness = (row_scores.mean(dim=1), column_scores.mean(dim=1))
+        return self._hubness
+
+    def search(
+        self,
+        k: int,
+        queries: Any = None,
+        *,
+        measure: Measure = "csls",
+        reverse: bool = False,
+        limit: int | None = None,
+    ) -> Neighbours:
+        """The k best candidates of each query.
+
+        ``queries`` are word indices (all words when None), ``limit`` restricts candidates to
+        the most frequent ones, ``reverse`` looks for sources of target words.
+        ``csls_candidate`` is 2·cos − r(candidate), CSLS without the query's own constant.
+        """
+        side = self._side(measure, reverse)
+        index = self._query_index(queries, len(side.queries))
+        size = len(side.candidates) if limit is None else min(limit, len(side.candidates))
+        if k < 1:
+            raise InputError(f"k is {k}; expected 1 or more")
+        k = min(k, size)
+        work = float(len(index)) * size * self.source.shape[1]
+        dtype = scan_dtype(self.precision, self.device, work)
+        scan = side.limited(size).to(dtype)
+        exact = side.limited(size)
+        keep = min(size, k + (0 if dtype == torch.float32 else BF16_MARGIN))
+        scores = np.empty((len(index), k), dtype=np.float32)
+        indices = np.empty((len(index), k), dtype=np.int64)
+        label = "searching translations" if not reverse else "searching sources"
+        with progress.task(label, len(index)) as running:
+            for part in index.split(self._rows_per_block(size)):
+                values, places = top_k(scan.block(part), keep)
+                if dtype != torch.float32:
+                    values, places = exact.rescored(part, places, k)
+                values = values - exact.query_constant(part)[:, None]
+                done = slice(running.done, running.done + len(part))
+                scores[done], indices[done] = values.cpu().numpy(), places.cpu().numpy()
+                running.advance(len(part))
+        return Neighbours(indices, scores)
+
+    def score(
+        self, source_indices: Any, target_indices: Any, *, measure: Measure = "csls"
+    ) -> NDArray[np.float32]:
+        """The score of each given (source, target) pair."""
+        left = self._query_index(source_indices, len(self.source))
+        right = self._query_index(target_indices, len(self.target))
+        side = self._side(measure, reverse=False)
+        parts = []
+        for some, others in zip(left.split(65536), right.split(65536), strict=True):
+            cosine = (self.source[some] * self.target[others]).sum(dim=1)
+            value = side.factor * cosine - side.query_constant(some)
+            if side.candidate_hubness is not None:
+                value = value - side.candidate_hubness[others]
+            parts.append(value.cpu().numpy())
+        return np.concatenate(parts) if parts else np.empty(0, dtype=np.float32)
+
+    def gold_ranks(
+        self,
+        queries: Any,
+        golds: Sequence[Any],
+        *,
+        measure: Measure = "csls",
+        reverse: bool = False,
+    ) -> NDArray[np.int64]:
+        """The rank, from 1, of each query's best gold among all candidates.
+
+        Of equal scores the more frequent candidate comes first.
+        """
+        side = self._side(measure, reverse)
+        index = self._query_index(queries, len(side.queries))
+        if len(golds) != len(index) or any(len(gold) == 0 for gold in golds):
+            raise InputError("every query needs at least one gold candidate")
+        width = max((len(gold) for gold in golds), default=1)
+        # Repeating a gold to fill its row changes neither the best score nor its first holder.
+        padded = np.empty((len(golds), width), dtype=np.int64)
+        for row, gold in zip(padded, golds, strict=True):
+            row[:] = np.resize(np.sort(gold), width)
+        gold_index = torch.from_numpy(padded).to(self.device)
+        ranks = np.empty(len(index), dtype=np.int64)
+        places = torch.arange(len(side.candidates), device=self.device)
+        start = 0
+        for part in index.split(self._rows_per_block(len(side.candidates))):
+            block = side.block(part)
+            mine = gold_index[start : start + len(part)]
+            values = block.gather(1, mine)
+            best = values.amax(dim=1, keepdim=True)
+            # Golds are in index order, so the first that reaches the best is the most frequent.
+            first = mine.gather(1, (values == best).int().argmax(dim=1, keepdim=True))
+            ahead = (block > best).sum(dim=1)
+            level = ((block == best) & (places < first)).sum(dim=1)
+            ranks[start : start + len(part)] = (1 + ahead + level).cpu().numpy()
+            start += len(part)
+        return ranks
+
+    def _side(self, measure: Measure, reverse: bool) -> _Side:
+        if measure not in ("cosine", "csls", "csls_candidate"):
+            raise InputError(f"measure is {measure!r}; expected cosine, csls or csls_candidate")
+        queries, candidates = self.source, self.target
+        if reverse:
+            queries, candidates = candidates, queries
+        if measure == "cosine":
+            return _Side(queries, candidates, 1.0, None, None)
+        of_source, of_target = self.hubness
+        of_query, of_candidate = (of_target, of_source) if reverse else (of_source, of_target)
+        return _Side(
+            queries, candidates, 2.0, of_query if measure == "csls" else None, of_candidate
+        )
+
+    def _query_index(self, queries: Any, words: int) -> Tensor:
+        if queries is None:
+            return torch.arange(words, device=self.device)
+        index = torch.as_tensor(
+            np.asarray(queries), dtype=torch.int64, device=self.device
+        ).flatten()
+        if len(index) and (int(index.min()) < 0 or int(index.max()) >= words):
+            raise InputError(f"a query index is outside 0 to {words - 1}")
+        return index
+
+    def _rows_per_block(self, candidates: int) -> int:
+        # A block, its comparison mask and the group maxima are alive together.
+        rows = int(self.memory_gb * 2**30 / (4 * candidates * 2))
+        return max(1, min(rows, 1024 if self.device.type == "cpu" else 8192))
+
+
+@dataclass(frozen=True)
+class _Side:
+    """One direction of a search: score = factor·cos − r(query) − r(candidate)."""
+
+    queries: Tensor
+    candidates: Tensor
+    factor: float
+    query_hubness: Tensor | None
+    candidate_hubness: Tensor | None
+
+    def limited(self, size: int) -> _Side:
+        hubness = self.candidate_hubness
+        return _Side(
+            self.queries,
+            self.candidates[:size],
+            self.factor,
+            self.query_hubness,
+            None if hubness is None else hubness[:size],
+        )
+
+    def to(self, dtype: torch.dtype) -> _Side:
+        hubness = self.candidate_hubness
+        return _Side(
+            self.queries,
+            self.candidates.to(dtype),
+            self.factor,
+            self.query_hubness,
+            None if hubness is None else hubness.to(dtype),
+        )
+
+    def block(self, index: Tensor) -> Tensor:
+        """Scores (queries, candidates) without the query's own constant, which orders nothing."""
+        rows = self.queries[index].to(self.candidates.dtype)
+        if self.candidate_hubness is None:
+            return torch.mm(rows, self.candidates.T)
+        return torch.addmm(-self.candidate_hubness, rows, self.candidates.T, alpha=self.factor)
+
+    def rescored(self, index: Tensor, chosen: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        """The k best of the chosen candidates, by fp32 scores."""
+        chosen = chosen.sort(dim=1).values
+        rows = (self.factor * self.queries[index]).unsqueeze(2)
+        exact = torch.bmm(self.candidates[chosen], rows).squeeze(2)
+        if self.candidate_hubness is not None:
+            exact = exact - self.candidate_hubness[chosen]
+        values, places = top_k(exact, k)
+        return values, chosen.gather(1, places)
+
+    def query_constant(self, index: Tensor) -> Tensor:
+        if self.query_hubness is None:
+            return torch.zeros(len(index), device=index.device)
+        return self.query_hubness[index]

@@ -1,0 +1,254 @@
+"""The engine against a naive oracle: whole similarity matrix, stable sort, plain loops."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from blicer import retrieval
+from blicer.errors import InputError
+from blicer.retrieval import Retriever, top_k_both
+from blicer.topk import RunningTopK, top_k
+
+
+def unit(matrix: np.ndarray) -> np.ndarray:
+    return matrix / np.linalg.norm(matrix, axis=1, keepdims=True)
+
+
+def naive_order(scores: np.ndarray) -> np.ndarray:
+    """Best first; of equal scores the lower index first."""
+    return np.argsort(-scores, axis=1, kind="stable")
+
+
+def naive_csls(source: np.ndarray, target: np.ndarray, k: int) -> np.ndarray:
+    cosine = unit(source.astype(np.float64)) @ unit(target.astype(np.float64)).T
+    of_source = np.sort(cosine, axis=1)[:, -k:].mean(axis=1)
+    of_target = np.sort(cosine, axis=0)[-k:].mean(axis=0)
+    return 2 * cosine - of_source[:, None] - of_target[None, :]
+
+
+@pytest.fixture(scope="module")
+def spaces() -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    source = rng.normal(size=(700, 24)).astype(np.float32)
+    target = np.concatenate([source[:500], rng.normal(size=(1300, 24))]).astype(np.float32)
+    target += 0.3 * rng.normal(size=target.shape).astype(np.float32)
+    return source, target
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    rows=st.integers(1, 7),
+    length=st.integers(1, 4000),
+    k=st.integers(1, 40),
+    levels=st.sampled_from([2, 5, 100, 10**6]),
+    seed=st.integers(0, 999),
+)
+def test_top_k_is_a_stable_sort(rows: int, length: int, k: int, levels: int, seed: int) -> None:
+    """Few distinct levels make many ties; the lower index must win each."""
+    block = np.random.default_rng(seed).integers(0, levels, size=(rows, length)).astype(np.float32)
+    k = min(k, length)
+    values, indices = top_k(torch.from_numpy(block), k)
+    expected = naive_order(block)[:, :k]
+    np.testing.assert_array_equal(indices.numpy(), expected)
+    np.testing.assert_array_equal(values.numpy(), np.take_along_axis(block, expected, axis=1))
+    _, columns = top_k(torch.from_numpy(np.ascontiguousarray(block.T)), k, dim=0)
+    np.testing.assert_array_equal(columns.numpy().T, expected)
+
+
+def test_top_k_of_columns_equals_top_k_of_the_transpose() -> None:
+    block = torch.randn(1500, 40)
+    values, indices = top_k(block, 7, dim=0)
+    expected_values, expected_indices = block.T.contiguous().topk(7, dim=1)
+    assert torch.equal(values, expected_values.T)
+    assert torch.equal(indices, expected_indices.T)
+
+
+def test_top_k_refuses_more_than_there_is() -> None:
+    with pytest.raises(ValueError, match="k is 5; expected 1 to 3"):
+        top_k(torch.zeros(2, 3), 5)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    shape=st.tuples(st.integers(1, 900), st.integers(1, 900)),
+    tile=st.tuples(st.integers(1, 700), st.integers(1, 700)),
+    k=st.integers(1, 12),
+    rising=st.booleans(),
+    seed=st.integers(0, 999),
+)
+def test_running_lists_equal_the_whole(
+    shape: tuple[int, int], tile: tuple[int, int], k: int, rising: bool, seed: int
+) -> None:
+    """Any tiling gives what the whole matrix gives, also when later tiles hold all the best."""
+    whole = torch.from_numpy(np.random.default_rng(seed).normal(size=shape).astype(np.float32))
+    if rising:
+        whole = whole + torch.arange(shape[0])[:, None] + torch.arange(shape[1])
+    rows = RunningTopK(shape[0], min(k, shape[1]), torch.float32, whole.device)
+    columns = RunningTopK(shape[1], min(k, shape[0]), torch.float32, whole.device)
+    for i in range(0, shape[0], tile[0]):
+        for j in range(0, shape[1], tile[1]):
+            part = whole[i : i + tile[0], j : j + tile[1]].contiguous()
+            rows.update(part, i, j, columns=False)
+            columns.update(part, j, i, columns=True)
+    for lists, matrix in ((rows, whole), (columns, whole.T)):
+        assert torch.equal(lists.values, matrix.topk(lists.k, dim=1).values)
+        assert torch.equal(matrix.gather(1, lists.indices.long()), lists.values)
+
+
+def test_both_sides_from_one_pass(spaces: tuple[np.ndarray, np.ndarray]) -> None:
+    source, target = (torch.from_numpy(unit(side)) for side in spaces)
+    whole = source @ target.T
+    scores, indices, back_scores, back_indices = top_k_both(source, target, 10, precision="fp32")
+    torch.testing.assert_close(scores, whole.topk(10, dim=1).values)
+    torch.testing.assert_close(back_scores, whole.T.topk(10, dim=1).values)
+    torch.testing.assert_close(whole.gather(1, indices), scores)
+    torch.testing.assert_close(whole.T.gather(1, back_indices), back_scores)
+
+
+def test_hubness_is_the_mean_of_the_ten_nearest(spaces: tuple[np.ndarray, np.ndarray]) -> None:
+    source, target = spaces
+    cosine = unit(source) @ unit(target).T
+    of_source, of_target = Retriever(source, target).hubness
+    np.testing.assert_allclose(of_source, np.sort(cosine, axis=1)[:, -10:].mean(axis=1), atol=1e-5)
+    np.testing.assert_allclose(of_target, np.sort(cosine, axis=0)[-10:].mean(axis=0), atol=1e-5)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("memory_gb", [2.0, 0.0001])
+def test_csls_search(
+    spaces: tuple[np.ndarray, np.ndarray], reverse: bool, memory_gb: float
+) -> None:
+    source, target = spaces
+    expected = naive_csls(source, target, 10)
+    expected = expected.T if reverse else expected
+    queries = np.array([5, 3, 600, 3])
+    found = Retriever(source, target, memory_gb=memory_gb).search(28, queries, reverse=reverse)
+    np.testing.assert_array_equal(found.indices, naive_order(expected)[queries][:, :28])
+    np.testing.assert_allclose(
+        found.scores, np.take_along_axis(expected[queries], found.indices, axis=1), atol=1e-5
+    )
+
+
+def test_csls_by_hand() -> None:
+    """Two words a side, k=1: r is the best cosine itself."""
+    source = np.array([[1.0, 0.0], [0.0, 1.0]])
+    target = np.array([[1.0, 0.0], [0.6, 0.8]])
+    # cosines: [[1, .6], [0, .8]]; r_Y(x) = [1, .8]; r_X(y) = [1, .8]
+    retriever = Retriever(source, target, k_csls=1)
+    scores = retriever.score([0, 0, 1, 1], [0, 1, 0, 1])
+    np.testing.assert_allclose(scores, [0.0, 1.2 - 1 - 0.8, 0.0 - 0.8 - 1, 0.0], atol=1e-6)
+    candidate = retriever.score([0, 1], [1, 0], measure="csls_candidate")
+    np.testing.assert_allclose(candidate, [1.2 - 0.8, -1.0], atol=1e-6)
+    cosine = retriever.score([0], [1], measure="cosine")
+    np.testing.assert_allclose(cosine, [0.6], atol=1e-6)
+
+
+def test_limit_keeps_to_frequent_candidates_but_not_their_hubness(
+    spaces: tuple[np.ndarray, np.ndarray],
+) -> None:
+    source, target = spaces
+    found = Retriever(source, target).search(3, [1, 2], limit=100)
+    expected = naive_order(naive_csls(source, target, 10)[[1, 2], :100])[:, :3]
+    np.testing.assert_array_equal(found.indices, expected)
+
+
+def test_search_for_more_than_there_is_returns_all() -> None:
+    found = Retriever(np.eye(3), np.eye(3)).search(50)
+    assert found.indices.shape == (3, 3)
+
+
+def test_identical_candidates_are_ordered_by_frequency() -> None:
+    target = np.tile([[1.0, 0.0]], (2000, 1))
+    found = Retriever(np.array([[1.0, 0.0]]), target).search(5, measure="cosine")
+    np.testing.assert_array_equal(found.indices, [[0, 1, 2, 3, 4]])
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_gold_ranks(spaces: tuple[np.ndarray, np.ndarray], reverse: bool) -> None:
+    source, target = spaces
+    scores = naive_csls(source, target, 10)
+    scores = scores.T if reverse else scores
+    rng = np.random.default_rng(1)
+    queries = rng.choice(len(scores), 50, replace=False)
+    golds = [rng.choice(scores.shape[1], rng.integers(1, 4), replace=False) for _ in queries]
+    found = Retriever(source, target, memory_gb=0.001).gold_ranks(queries, golds, reverse=reverse)
+    for query, gold, rank in zip(queries, golds, found, strict=True):
+        row, best = scores[query], scores[query][gold].max()
+        # The oracle is in float64: scores closer than fp32 can tell apart may stand either way.
+        assert 1 + (row > best + 1e-5).sum() <= rank <= (row >= best - 1e-5).sum()
+
+
+def test_gold_rank_among_equals_counts_the_more_frequent() -> None:
+    target = np.tile([[1.0, 0.0]], (6, 1))
+    ranks = Retriever(np.array([[1.0, 0.0]]), target).gold_ranks([0], [[4, 3]], measure="cosine")
+    np.testing.assert_array_equal(ranks, [4])
+
+
+def test_bf16_scan_returns_what_fp32_returns(spaces: tuple[np.ndarray, np.ndarray]) -> None:
+    source, target = spaces
+    exact = Retriever(source, target, precision="fp32")
+    scanned = Retriever(source, target, precision="bf16")
+    for one, other in zip(exact.hubness, scanned.hubness, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-6)
+    one, other = exact.search(10), scanned.search(10)
+    assert (one.indices == other.indices).mean() > 0.999
+    np.testing.assert_allclose(one.scores, other.scores, atol=1e-5)
+
+
+def test_unit_rows_are_shared_and_others_are_not_changed() -> None:
+    rows = unit(np.random.default_rng(0).normal(size=(50, 8))).astype(np.float32)
+    kept = Retriever(rows, rows).source
+    assert kept.data_ptr() == rows.ctypes.data
+    longer = rows * 3
+    before = longer.copy()
+    Retriever(longer, rows).search(2)
+    np.testing.assert_array_equal(longer, before)
+
+
+def test_zero_vectors_do_not_break_anything() -> None:
+    source = np.zeros((4, 3), dtype=np.float32)
+    found = Retriever(source, np.eye(3)).search(2)
+    assert np.isfinite(found.scores).all()
+
+
+def test_no_query_gives_no_answer() -> None:
+    found = Retriever(np.eye(3), np.eye(3)).search(2, [])
+    assert found.indices.shape == (0, 2)
+    assert Retriever(np.eye(3), np.eye(3)).gold_ranks([], []).shape == (0,)
+
+
+def test_probe_answers_yes_or_no() -> None:
+    assert retrieval.bf16_is_faster("cpu") in (True, False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"source": np.eye(3), "target": np.eye(4)}, "3 dimensions and target vectors 4"),
+        ({"source": np.eye(3), "target": np.eye(3), "k_csls": 0}, "k_csls is 0"),
+        ({"source": np.eye(3), "target": np.eye(3), "memory_gb": 0}, "memory_gb is 0"),
+        ({"source": np.ones(3), "target": np.eye(3)}, "expected a table of rows"),
+        ({"source": np.eye(3), "target": np.eye(3), "device": "tpu9"}, "device 'tpu9'"),
+    ],
+)
+def test_bad_arguments_are_named(arguments: dict[str, object], sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        Retriever(**arguments)  # type: ignore[arg-type]
+
+
+def test_bad_searches_are_named() -> None:
+    retriever = Retriever(np.eye(3), np.eye(3))
+    with pytest.raises(InputError, match="outside 0 to 2"):
+        retriever.search(1, [3])
+    with pytest.raises(InputError, match="measure is 'dot'"):
+        retriever.search(1, measure="dot")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="at least one gold"):
+        retriever.gold_ranks([0], [[]])
+    with pytest.raises(InputError, match="k is 0"):
+        retriever.search(0)
+    with pytest.raises(InputError, match="precision is 'int8'"):
+        Retriever(np.eye(3), np.eye(3), precision="int8").search(1)  # type: ignore[arg-type]
