@@ -81,10 +81,9 @@ def test_the_file_holds_the_training_set(space: Path, seeds: Path, tmp_path: Pat
 def test_silver_pairs_without_seeds(space: Path, tmp_path: Path) -> None:
     output, settings = tmp_path / "pairs.tsv", tmp_path / "settings.toml"
     settings.write_text('preset = "unsupervised"\nn_aug = 12\nn_neg = 3\n')
+    names = ["--template", "[w], [L]", "--source-name", "Old English", "--set", "k_csls=5"]
     done = run.invoke(
-        app,
-        ["pairs", str(space), "-o", str(output), "--config", str(settings)]
-        + ["--template", "[w], [L]", "--source-name", "Old English", "--set", "k_csls=5"],
+        app, ["pairs", str(space), "-o", str(output), "--config", str(settings), *names]
     )
     assert done.exit_code == 0, done.output
     rows = read(output)
@@ -123,7 +122,7 @@ def test_swapped_seeds_are_explained(space: Path, tmp_path: Path) -> None:
     output = tmp_path / "pairs.tsv"
     done = run.invoke(app, ["pairs", str(space), "--seeds", str(swapped), "-o", str(output)])
     assert isinstance(done.exception, InputError)
-    assert "no seed pair is in both vocabularies" in str(done.exception)
+    assert "none of the 2 seed pairs is in both vocabularies" in str(done.exception)
     assert "swapped" in str(done.exception)
 
 

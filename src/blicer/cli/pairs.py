@@ -57,6 +57,7 @@ def pairs(
 
     Example: `blicer pairs en-fr.space --seeds en-fr.tsv --set alpha=0.5 -o pairs.tsv`
     """
+    from blicer.align.base import seeds_to_indices
     from blicer.align.space import Space
     from blicer.config import Config, parse_assignments
     from blicer.errors import InputError
@@ -95,7 +96,7 @@ def pairs(
 
     indices = coverage = None
     if lexicon is not None:
-        indices = lexicon.indices(loaded.source, loaded.target)
+        indices = seeds_to_indices(loaded.source, loaded.target, lexicon)
         coverage = lexicon.coverage(loaded.source, loaded.target)
     retriever = Retriever(loaded.source.vectors, loaded.target.vectors, k_csls=resolved.k_csls)
     built = build_pairs(retriever, indices, resolved, coverage=coverage)
