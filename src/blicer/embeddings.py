@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from blicer import progress
-from blicer.errors import InputError
+from blicer.errors import BlicerError, InputError
 from blicer.formats.report import LoadReport
 
-__all__ = ["Embeddings", "LoadReport"]
+__all__ = ["Embeddings", "LoadReport", "describe"]
 
 
 class Embeddings:
@@ -186,3 +186,31 @@ def _checked_language(language: str | None) -> str | None:
     from blicer.languages import validate_tag
 
     return validate_tag(language)
+
+
+def describe(path: str | Path, *, shown: int = 10) -> dict[str, Any]:
+    """What a vector file holds and what is wrong with it, for ``blicer inspect``.
+
+    ``problems`` is empty for a readable file; otherwise it says why it cannot be read.
+    """
+    result: dict[str, Any] = {"path": str(path), "kind": "vectors", "problems": []}
+    try:
+        found = Embeddings.load(path, lowercase=False, cache=False)
+    except BlicerError as error:
+        return {**result, "problems": [str(error)]}
+    norms = np.linalg.norm(found.vectors, axis=1)
+    return {
+        **result,
+        "format": found.report.format,
+        "words": len(found),
+        "dimension": found.dim,
+        "language": found.language,
+        "first_words": found.words[:shown],
+        "norms": {
+            "smallest": float(norms.min()),
+            "median": float(np.median(norms)),
+            "largest": float(norms.max()),
+        },
+        "counts": dict(found.report.counts),
+        "report": found.report.lines(),
+    }

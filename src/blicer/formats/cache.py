@@ -123,7 +123,7 @@ class Entry:
             return
         try:
             blob = json.dumps(words, ensure_ascii=True, separators=(",", ":")).encode()
-            header = {
+            header: dict[str, Any] = {
                 "identity": self._identity(),
                 "shape": list(vectors.shape),
                 "report": report.to_dict(),

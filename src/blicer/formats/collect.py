@@ -60,7 +60,8 @@ class Collector:
             suspicious = np.flatnonzero(~np.isfinite(vectors.sum(axis=1, dtype=np.float32)))
         bad = {int(i) for i in suspicious if not np.isfinite(vectors[i]).all()}
         spaces = _SPACE.search("".join(words)) is not None
-        first, kept, count = self._first, [], self.report.count
+        first, count = self._first, self.report.count
+        kept: list[int] = []
         room = len(words) if self._max_words is None else self._max_words - len(self.words)
         for i, word in enumerate(words):
             if len(kept) >= room:

@@ -44,12 +44,12 @@ class Stream:
         self._raw: IO[bytes] = path.open("rb")
         self._pushed = b""
         try:
-            self._file: IO[Any] = self._decompressor()
+            self._file: Any = self._decompressor()
         except BaseException:
             self._raw.close()
             raise
 
-    def _decompressor(self) -> IO[Any]:
+    def _decompressor(self) -> Any:
         if self.compression == "gzip":
             return gzip.GzipFile(fileobj=self._raw)
         if self.compression == "xz":
@@ -63,10 +63,7 @@ class Stream:
                 import zstandard
             except ImportError as error:
                 raise MissingDependency("zstandard", f"Reading {self.path}", "zstd") from error
-            reader: IO[Any] = zstandard.ZstdDecompressor().stream_reader(
-                self._raw, read_across_frames=True
-            )
-            return reader
+            return zstandard.ZstdDecompressor().stream_reader(self._raw, read_across_frames=True)
         return self._raw
 
     def _only_member(self) -> IO[bytes]:

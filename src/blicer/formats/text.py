@@ -6,6 +6,7 @@ import os
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -47,7 +48,7 @@ def read_text(
                 count_problems(block, first_line, report)
                 seen.vectors += len(block.words)
                 numbers = block.lines + first_line
-                collector.add(block.words, block.vectors, lambda i, n=numbers: f"line {n[i]}")
+                collector.add(block.words, block.vectors, partial(_place, numbers))
                 task.advance(stream.position() - done)
                 done = stream.position()
                 if collector.full:
@@ -56,6 +57,10 @@ def read_text(
     if layout.header is not None:
         _check_header(layout, seen, report, complete=not collector.full)
     return collector.words, collector.matrix()
+
+
+def _place(numbers: np.ndarray, index: int) -> str:
+    return f"line {numbers[index]}"
 
 
 class _Seen:

@@ -6,7 +6,7 @@ import gzip
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 
@@ -48,7 +48,7 @@ def _check_word(row: int, word: str) -> None:
         raise InputError(f"the word {word!r} (row {row}) is not valid Unicode") from None
 
 
-def _write_to(file: IO[Any], words: list[str], vectors: np.ndarray) -> None:
+def _write_to(file: IO[bytes] | gzip.GzipFile, words: list[str], vectors: np.ndarray) -> None:
     file.write(f"{len(words)} {vectors.shape[1]}\n".encode())
     for start in range(0, len(words), _ROWS_AT_ONCE):
         rows = vectors[start : start + _ROWS_AT_ONCE]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -33,12 +34,11 @@ def read_word2vec(
         found, done = 0, 0
         with progress.task(f"Reading {path.name}", total=size) as task:
             for words, vectors, skip in _batches(path, stream, count, dim, report):
-                first = found + 1
                 keep = [i for i in range(len(words)) if i not in skip]
                 collector.add(
                     [words[i] for i in keep],
                     vectors[keep] if skip else vectors,
-                    lambda i, keep=keep, first=first: f"word {first + keep[i]}",
+                    partial(_place, keep, found + 1),
                 )
                 found += len(words)
                 task.advance(stream.position() - done)
@@ -48,6 +48,10 @@ def read_word2vec(
     if not collector.full and found != count:
         report.count("header_count", f"it says {count:,}, the file has {found:,}")
     return collector.words, collector.matrix()
+
+
+def _place(kept: list[int], first: int, index: int) -> str:
+    return f"word {first + kept[index]}"
 
 
 def _header(path: Path, stream: Stream) -> tuple[int, int]:

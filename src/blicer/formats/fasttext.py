@@ -1,0 +1,196 @@
+"""fastText ``.bin``: a word's vector is the mean of its own row and those of its n-grams."""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from blicer import progress
+from blicer.errors import FileError
+from blicer.formats.collect import Collector
+from blicer.formats.detect import FASTTEXT_MAGIC
+from blicer.formats.report import LoadReport
+from blicer.formats.streams import Stream
+
+NEWEST_VERSION = 12
+END_OF_SENTENCE = b"</s>"
+_SUPERVISED = 3
+_BATCH = 1024
+_FNV_START, _FNV_PRIME = np.uint32(2166136261), np.uint32(16777619)
+
+
+@dataclass
+class Model:
+    dim: int
+    bucket: int
+    minn: int
+    maxn: int
+    words: list[bytes]
+    # Which n-gram buckets a pruned model kept, sorted, and where; None: all of them.
+    pruned: tuple[np.ndarray, np.ndarray] | None
+    rows: np.ndarray  # (words + buckets, dim), mapped
+
+
+def read_fasttext(
+    path: Path, report: LoadReport, *, max_words: int | None, lowercase: bool
+) -> tuple[list[str], np.ndarray]:
+    with Stream(path) as stream:
+        if stream.compression is not None:
+            raise FileError(
+                path, f"is a {stream.compression} archive of a fastText model; unpack it"
+            )
+    try:
+        model = _open(path)
+    except (struct.error, ValueError, OverflowError) as error:
+        raise FileError(path, "is cut off or damaged; expected a fastText model") from error
+    collector = Collector(report, max_words=max_words, lowercase=lowercase)
+    collector.expect(len(model.words))
+    with progress.task(f"Reading {path.name}", total=len(model.words)) as task:
+        for start in range(0, len(model.words), _BATCH):
+            batch = model.words[start : start + _BATCH]
+            words, rows = [], []
+            for row, raw in enumerate(batch, start=start):
+                try:
+                    words.append(raw.decode("utf-8"))
+                    rows.append(row)
+                except UnicodeDecodeError:
+                    report.count("not_utf8", f"word {row + 1} {raw[:40]!r}")
+            vectors = word_vectors(model, np.array(rows, dtype=np.int64))
+            collector.add(words, vectors, partial(_place, rows))
+            task.advance(len(batch))
+            if collector.full:
+                break
+    return collector.words, collector.matrix()
+
+
+def _place(rows: list[int], index: int) -> str:
+    return f"word {rows[index] + 1}"
+
+
+def _open(path: Path) -> Model:
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        current = data[:4] == FASTTEXT_MAGIC
+        at, version = (8, struct.unpack_from("<i", data, 4)[0]) if current else (0, 0)
+        if version > NEWEST_VERSION:
+            raise FileError(path, f"is fastText version {version}; known up to {NEWEST_VERSION}")
+        settings = struct.unpack_from("<12id", data, at)
+        at += struct.calcsize("<12id")
+        dim, kind, bucket, minn, maxn = settings[0], *settings[7:11]
+        if version == 11 and kind == _SUPERVISED:
+            maxn = 0  # these used no character n-grams, whatever they say
+        if dim < 1 or bucket < 0 or minn < 0:
+            raise ValueError("impossible settings")
+        entries, count, _, _ = struct.unpack_from("<3iq", data, at)
+        at += struct.calcsize("<3iq")
+        prune_size = -1
+        if current:
+            (prune_size,) = struct.unpack_from("<q", data, at)
+            at += 8
+        words, at = _dictionary(data, at, entries, count)
+        pruned = None
+        if prune_size >= 0:
+            pairs = np.frombuffer(data[at : at + 8 * prune_size], dtype="<i4").reshape(-1, 2)
+            if len(pairs) != prune_size:
+                raise ValueError("pruned n-grams cut off")
+            at += 8 * prune_size
+            pairs = pairs[np.argsort(pairs[:, 0], kind="stable")]
+            pruned = pairs[:, 0].astype(np.int64), pairs[:, 1].astype(np.int64)
+        if current:
+            if data[at] != 0:
+                raise FileError(
+                    path,
+                    "is a quantised fastText model, which has no full vectors; use the original "
+                    ".bin or .vec file",
+                )
+            at += 1
+        rows, width = struct.unpack_from("<2q", data, at)
+        at += 16
+        buckets = 0 if maxn <= 0 else bucket if pruned is None else len(pruned[0])
+        if width != dim or rows < len(words) + buckets:
+            raise ValueError("matrix and settings disagree")
+        if at + 4 * rows * width > len(data):
+            raise ValueError("matrix cut off")
+    matrix = np.memmap(path, dtype="<f4", mode="r", offset=at, shape=(rows, width))
+    return Model(dim, bucket, minn, maxn, words, pruned, matrix)
+
+
+def _dictionary(data: mmap.mmap, at: int, entries: int, count: int) -> tuple[list[bytes], int]:
+    """The words (labels of a classifier come after them and are left out)."""
+    if not 0 <= count <= entries:
+        raise ValueError("impossible word counts")
+    words = []
+    for number in range(entries):
+        end = data.find(b"\0", at)
+        if end < 0 or end + 10 > len(data):
+            raise ValueError("dictionary cut off")
+        if number < count:
+            words.append(data[at:end])
+        at = end + 10  # the byte 0, an 8-byte count, a 1-byte type
+    return words, at
+
+
+def word_vectors(model: Model, rows: np.ndarray) -> np.ndarray:
+    """The vectors of the words in these rows: (n, dim) float32."""
+    sums: np.ndarray = model.rows[rows].astype(np.float32)
+    if model.maxn <= 0 or not len(rows):
+        return sums
+    texts = [model.words[row] for row in rows]
+    owner, bucket = subwords(texts, model.minn, model.maxn, model.bucket)
+    if model.pruned is not None:
+        kept, place = model.pruned
+        if not len(kept):
+            return sums
+        found = np.minimum(np.searchsorted(kept, bucket), len(kept) - 1)
+        known = kept[found] == bucket
+        owner, bucket = owner[known], place[found[known]]
+    if not len(owner):
+        return sums
+    order = np.argsort(owner, kind="stable")
+    owner, bucket = owner[order], bucket[order]
+    starts = np.flatnonzero(np.diff(owner, prepend=-1))
+    ngrams = model.rows[len(model.words) + bucket]
+    sums[owner[starts]] += np.add.reduceat(ngrams, starts, axis=0)
+    sums /= 1 + np.bincount(owner, minlength=len(rows)).astype(np.float32)[:, None]
+    return sums
+
+
+def subwords(
+    words: list[bytes], minn: int, maxn: int, bucket: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """(index of the word, bucket) of every character n-gram of ``<word>``, for all words at once.
+
+    All start positions advance together, one byte a step, each with its own running FNV-1a hash.
+    Bytes are hashed as *signed* characters, as fastText's models were trained.
+    """
+    wrapped = [b"" if word == END_OF_SENTENCE else b"<" + word + b">" for word in words]
+    text = np.frombuffer(b"".join(wrapped), dtype=np.uint8)
+    lengths = np.array([len(word) for word in wrapped], dtype=np.int64)
+    ends = np.cumsum(lengths)
+    signed = text.view(np.int8).astype(np.int32).view(np.uint32)
+    begins_character = np.append((text & 0xC0) != 0x80, True)
+
+    start = np.flatnonzero(begins_character[:-1])
+    owner = np.repeat(np.arange(len(words)), lengths)[start]
+    first, limit = (ends - lengths)[owner], ends[owner]
+    at, size = start.copy(), np.zeros(len(start), dtype=np.int64)
+    hashed = np.full(len(start), _FNV_START, dtype=np.uint32)
+    owners, buckets = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    while len(at) and bucket > 0:
+        hashed = (hashed ^ signed[at]) * _FNV_PRIME
+        at = at + 1
+        whole = begins_character[at]  # the n-gram ends between two characters
+        size = size + whole
+        ended = at == limit
+        bracket = (size == 1) & ((start == first) | ended)  # "<" and ">" alone are no n-grams
+        taken = whole & (size >= minn) & ~bracket
+        owners.append(owner[taken])
+        buckets.append(hashed[taken].astype(np.int64) % bucket)
+        going = ~ended & ~(whole & (size == maxn))
+        start, owner, first, limit = start[going], owner[going], first[going], limit[going]
+        at, size, hashed = at[going], size[going], hashed[going]
+    return np.concatenate(owners), np.concatenate(buckets)
