@@ -11,7 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from blicer.align.linear import matrix, normalise_, principal_directions, reduce
+from blicer.align.linear import (
+    centre_,
+    matrix,
+    normalise_,
+    principal_directions,
+    reduce,
+    unit_,
+)
 from blicer.align.seed_problems import likely_reasons, sample
 from blicer.align.space import Space
 from blicer.embeddings import Embeddings
@@ -126,7 +133,7 @@ def prepare(
     """Normalised copies of both matrices, of one dimension.
 
     When the dimensions differ, the wider side is reduced to the narrower by PCA of its
-    normalised vectors, and normalised again.
+    normalised vectors (centred for that, if they are not yet), to unit length.
     """
     for side, embeddings in (("source", source), ("target", target)):
         if len(embeddings) == 0:
@@ -139,7 +146,12 @@ def prepare(
     side, wide = ("source", source.dim) if source.dim > narrow else ("target", target.dim)
     note(f"the {side} vectors have {wide} dimensions: reduced by PCA to {narrow}, as the others")
     if side == "source":
-        x = normalise_(reduce(x, principal_directions(x, narrow)), normalisation)
-    else:
-        y = normalise_(reduce(y, principal_directions(y, narrow)), normalisation)
-    return x, y
+        return _narrowed(x, narrow, normalisation), y
+    return x, _narrowed(y, narrow, normalisation)
+
+
+def _narrowed(rows: Tensor, dimensions: int, normalisation: tuple[str, ...]) -> Tensor:
+    """PCA of normalised rows; unit rows again."""
+    if "centre" not in normalisation:
+        centre_(rows)
+    return unit_(reduce(rows, principal_directions(rows, dimensions)))

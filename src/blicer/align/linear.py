@@ -74,10 +74,8 @@ def cross_product(left: Tensor, right: Tensor) -> Tensor:
 
 
 def principal_directions(rows: Tensor, dimensions: int) -> Tensor:
-    """The ``dimensions`` directions of largest variance (columns), float64 on the CPU."""
-    mean = mean_row(rows)
-    covariance = cross_product(rows, rows) / max(1, len(rows)) - torch.outer(mean, mean)
-    vectors: Tensor = torch.linalg.eigh(covariance).eigenvectors
+    """The ``dimensions`` directions in which the rows extend most (columns), float64 on the CPU."""
+    vectors: Tensor = torch.linalg.eigh(cross_product(rows, rows)).eigenvectors
     return vectors.flip(1)[:, :dimensions]
 
 
@@ -97,10 +95,9 @@ def apply_(rows: Tensor, weights: Tensor) -> Tensor:
 
 
 def reduce(rows: Tensor, directions: Tensor) -> Tensor:
-    """Centred rows seen along ``directions``: a new, narrower matrix."""
-    mean = mean_row(rows).to(rows.dtype).to(rows.device)
+    """Rows seen along ``directions``: a new, narrower matrix."""
     directions = directions.to(rows.dtype).to(rows.device)
     narrow = rows.new_empty(len(rows), directions.shape[1])
     for block, out in zip(blocks(rows), blocks(narrow), strict=True):
-        torch.mm(block - mean, directions, out=out)
+        torch.mm(block, directions, out=out)
     return narrow
