@@ -3,6 +3,7 @@ from __future__ import annotations
 import gzip
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import NamedTuple
@@ -24,8 +25,11 @@ class Outcome(NamedTuple):
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+def run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> Callable[..., Outcome]:
     """The command line as a user meets it: exit code, standard output, standard error."""
+    monkeypatch.setenv("BLICER_CACHE", str(tmp_path / "cache"))
 
     def call(*arguments: object) -> Outcome:
         monkeypatch.setattr(sys, "argv", ["blicer", *map(str, arguments)])
@@ -122,27 +126,27 @@ def test_kind_of_folders(tmp_path: Path) -> None:
         inspection.kind_of(tmp_path / "a.gz")
 
 
-def test_inspect_vectors(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def describe(path: Path) -> dict[str, object]:
-        return {
-            "format": "text",
-            "words": 2,
-            "dim": 4,
-            "norms": {"mean": 2.5},
-            "sample": ["cat", "dog"],
-            "report": ["1 line of the wrong length dropped"],
-        }
-
-    monkeypatch.setattr("blicer.embeddings.describe", describe, raising=False)
+def test_inspect_vectors(run, tmp_path: Path) -> None:
     path = tmp_path / "en.vec"
-    path.write_text("3 4\ncat 1 2 3 4\ndog 1 0 0 2\ncow 1 2\n")
+    path.write_text("3 4\ncat 0 3 4 0\ndog 1 0 0 0\ncow 1 2\n")
     facts = json.loads(run("inspect", path, "--json").out)
     assert facts["kind"] == "vectors"
-    assert (facts["words"], facts["dim"]) == (2, 4)
-    assert facts["problems"] == ["1 line of the wrong length dropped"]
+    assert (facts["words"], facts["dimension"]) == (2, 4)
+    assert (facts["norms"]["smallest"], facts["norms"]["largest"]) == (1, 5)
+    assert any("wrong length" in line for line in facts["problems"])
     text = run("inspect", path).out
-    assert "mean 2.5" in text
+    assert "en.vec: vectors" in text
     assert "cat, dog" in text
+    assert "wrong length" in text
+
+
+def test_inspect_vectors_that_cannot_be_read(run, tmp_path: Path) -> None:
+    path = tmp_path / "en.vec"
+    path.write_text("")
+    outcome = run("inspect", path)
+    assert outcome.code == 2
+    assert str(path) in outcome.err
+    assert "error" in json.loads(run("inspect", path, "--json").out)
 
 
 class Cosine:
@@ -263,19 +267,18 @@ def test_evaluate_errors_are_one_sentence(run, test_file: Path, tmp_path: Path) 
         assert "Traceback" not in outcome.err
 
 
-def test_evaluate_two_vector_files(
-    run, monkeypatch: pytest.MonkeyPatch, test_file: Path, tmp_path: Path
-) -> None:
-    asked = []
-
-    def made(source: Path, target: Path, max_words: int | None) -> Cosine:
-        asked.append((source.name, target.name, max_words))
-        return GOOD
-
-    monkeypatch.setattr(evaluate_command, "system_of_files", made)
-    files = ("--source", tmp_path / "en.vec", "--target", tmp_path / "fr.vec", "--max-words", 9)
-    assert json.loads(run("evaluate", *files, test_file, "--json").out)["forward"]["p@1"] == 1
-    assert asked == [("en.vec", "fr.vec", 9)]
+def test_evaluate_two_vector_files(run, test_file: Path, tmp_path: Path) -> None:
+    # 'vache' is the third target word: out of vocabulary once two words are read.
+    for name, side in (("en.vec", GOOD.source), ("fr.vec", GOOD.target)):
+        rows = (
+            f"{w} {' '.join(map(str, v))}\n" for w, v in zip(side.words, side.unit, strict=True)
+        )
+        (tmp_path / name).write_text("".join(rows))
+    files = ("--source", tmp_path / "en.vec", "--target", tmp_path / "fr.vec")
+    result = json.loads(run("evaluate", *files, test_file, "--json").out)
+    assert (result["forward"]["p@1"], result["forward"]["queries"]) == (1.0, 3)
+    result = json.loads(run("evaluate", *files, "--max-words", 2, test_file, "--json").out)
+    assert (result["forward"]["p@1"], result["forward"]["queries"]) == (1.0, 2)
 
 
 def test_saved_folders_go_to_their_loaders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -318,3 +321,38 @@ def test_lexicon_splitting_from_the_command_line(run, systems: None, tmp_path: P
     split = json.loads(run("evaluate", "good", path, "--split-targets", "|", "--json").out)
     assert (whole["forward"]["queries"], split["forward"]["queries"]) == (1, 2)
     assert Lexicon.load(path, split_targets="|").targets["cat"] == ["minou", "chat"]
+
+
+@pytest.fixture
+def space(tmp_path: Path) -> Path:
+    """A saved space in which every word but one has its translation's vector."""
+    from blicer.align.space import Space
+    from blicer.embeddings import Embeddings
+
+    vectors = np.random.default_rng(0).normal(size=(40, 8)).astype(np.float32)
+    source = Embeddings([f"s{n}" for n in range(40)], vectors, language="en")
+    moved = vectors.copy()
+    moved[3] = -vectors[3]
+    target = Embeddings([f"t{n}" for n in range(40)], moved, language="fr")
+    Space(source, target, method="procrustes", settings={"seed_pairs": 7}).save(tmp_path / "space")
+    return tmp_path / "space"
+
+
+def test_evaluate_a_saved_space(run, space: Path, tmp_path: Path) -> None:
+    test = tmp_path / "test.tsv"
+    Lexicon((f"s{n}", f"t{n}") for n in range(20)).save(test)
+    ranks = tmp_path / "ranks.tsv"
+    outcome = run("evaluate", space, test, "--json", "--per-query", ranks)
+    assert outcome.code == 0
+    result = json.loads(outcome.out)
+    assert result["forward"]["p@1"] == pytest.approx(19 / 20)
+    assert (result["forward"]["queries"], result["forward"]["coverage"]) == (20, 1.0)
+    rows = [line.split("\t") for line in ranks.read_text().splitlines()[1:]]
+    for _, query, rank, _, guess, gold in rows:
+        assert (rank == "1") == (guess == gold) == (query[1:] != "3")
+
+
+def test_inspect_a_saved_space(run, space: Path) -> None:
+    facts = json.loads(run("inspect", space, "--json").out)
+    assert (facts["kind"], facts["method"], facts["dim"]) == ("space", "procrustes", 8)
+    assert facts["source"] == {"language": "en", "words": 40}

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from blicer.errors import FileError, InputError
 from blicer.lexicon import Lexicon
@@ -382,3 +384,27 @@ def test_many_unreadable_lines_are_counted_not_listed(tmp_path: Path) -> None:
     assert len(report.unreadable) == 25
     assert [number for number, _, _ in report.unreadable] == list(range(61, 86))
     assert "15 further lines could not be read" in report.lines()
+
+
+NOISE = st.binary(max_size=200) | st.lists(
+    st.sampled_from([b"cat", b"\t", b",", b";", b"|", b" ", b'"', b"\n", b"\r", b"#", b"\\", b"1"])
+    | st.sampled_from([b"\xe9", b"\0", b"\xff\xfe", b"\xef\xbb\xbf", b"\x1f\x8b", b"BZh91AY&SY"]),
+    max_size=40,
+).map(b"".join)
+
+
+@settings(deadline=None, max_examples=500)
+@given(content=NOISE)
+def test_any_bytes_give_pairs_or_a_sentence(
+    tmp_path_factory: pytest.TempPathFactory, content: bytes
+) -> None:
+    path = tmp_path_factory.mktemp("noise") / "words.txt"
+    path.write_bytes(content)
+    try:
+        lexicon = Lexicon.load(path)
+    except FileError:
+        return
+    # Every line is accounted for: as pairs, a repetition, a comment, blank, header or unreadable.
+    report = lexicon.report
+    others = report.comments + report.blank + (report.header is not None) + len(report.unreadable)
+    assert len(lexicon) + report.duplicates + others == report.total_lines

@@ -74,21 +74,23 @@ def inspect(
     if kind == "dictionary":
         return facts | describe_dictionary(path, encoding=encoding)
     if kind == "vectors":
-        from blicer.embeddings import describe
-
-        return facts | _plain(dict(describe(path)))
+        return facts | _describe_vectors(path)
     return facts | _describe_folder(Path(path), kind)
 
 
-def _plain(facts: dict[str, Any]) -> dict[str, Any]:
-    """The report under the name that all kinds share."""
-    report = facts.pop("report", [])
-    problems = report.lines() if hasattr(report, "lines") else report
-    return {**facts, "problems": [*facts.get("problems", []), *problems]}
+def _describe_vectors(path: str | Path) -> dict[str, Any]:
+    from blicer.embeddings import describe
+
+    facts = describe(path)
+    if "words" not in facts:
+        raise InputError(facts["problems"][0])
+    sentences = [*facts.pop("problems"), *facts.pop("report")]
+    del facts["path"], facts["kind"], facts["counts"]
+    return {**facts, "problems": [line.removeprefix(f"{path}: ") for line in sentences]}
 
 
 def _describe_folder(path: Path, kind: str) -> dict[str, Any]:
-    """What the folder says of itself, and whether it loads."""
+    """What the folder says of itself; an error if a space does not load."""
     facts = {
         name: value
         for name, value in read_json(path / f"{kind}.json").items()
@@ -97,12 +99,7 @@ def _describe_folder(path: Path, kind: str) -> dict[str, Any]:
     if kind == "space":
         from blicer.align.space import Space
 
-        space = Space.load(path)
-        facts |= {
-            "source_words": len(space.source.words),
-            "target_words": len(space.target.words),
-            "dim": int(space.source.vectors.shape[1]),
-        }
+        Space.load(path)
     return {**facts, "problems": []}
 
 

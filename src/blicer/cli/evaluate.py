@@ -50,7 +50,7 @@ def evaluate(
     bootstrap: Annotated[int, typer.Option(min=0, help="Draws for the intervals.")] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the draws.")] = 0,
     keep_case: Annotated[
-        bool, typer.Option("--keep-case", help="Do not fold the test dictionary to lower case.")
+        bool, typer.Option("--keep-case", help="Do not fold case (test dictionary, vector files).")
     ] = False,
     split_targets: Annotated[
         str | None, typer.Option(help="Character between several targets in one cell.")
@@ -89,7 +89,10 @@ def evaluate(
         test_file, lowercase=not keep_case, encoding=encoding, split_targets=split_targets
     )
     if source is not None and target is not None:
-        name, first = f"{source}, {target}", system_of_files(source, target, max_words)
+        name, first = (
+            f"{source}, {target}",
+            system_of_files(source, target, max_words, lowercase=not keep_case),
+        )
     else:
         name, first = str(system), load_system(system)
     for sentence in lexicon.coverage(first.source, first.target).lines():
@@ -149,14 +152,16 @@ def load_system(path: Path) -> System:
     raise FileError(path, f"{problem}; expected a folder with space.json or translator.json")
 
 
-def system_of_files(source: Path, target: Path, max_words: int | None) -> System:
+def system_of_files(
+    source: Path, target: Path, max_words: int | None, *, lowercase: bool = True
+) -> System:
     """Two vector files that already are in one space."""
     from blicer.align.space import Space
     from blicer.embeddings import Embeddings
 
     space: System = Space(
-        Embeddings.load(source, max_words=max_words),
-        Embeddings.load(target, max_words=max_words),
+        Embeddings.load(source, max_words=max_words, lowercase=lowercase),
+        Embeddings.load(target, max_words=max_words, lowercase=lowercase),
         method="files",
         settings={"source": str(source), "target": str(target), "max_words": max_words},
     )
