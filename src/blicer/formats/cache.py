@@ -175,7 +175,7 @@ class Entry:
 
 
 def _checksum(vectors: np.ndarray) -> str:
-    """A digest of the sums of all 64-bit words, block by block: any changed byte shows."""
+    """Of the sums of all numbers' bits, block by block: a flipped bit or a lost page shows."""
     data = vectors.reshape(-1).view(np.uint32)
     sums = [
         np.add.reduce(data[i : i + _SUM_BLOCK], dtype=np.uint64)

@@ -29,6 +29,7 @@ class Collector:
     ) -> None:
         self.report = report
         self.words: list[str] = []
+        self.consumed = 0  # rows of the last batch that were looked at before it was full
         self._max_words, self._lowercase = max_words, lowercase
         self._first: dict[str, str] = {}  # key (folded) -> the word as it was first written
         self._matrix = np.empty((0, 0), dtype=np.float32)
@@ -62,9 +63,11 @@ class Collector:
         spaces = _SPACE.search("".join(words)) is not None
         first, count = self._first, self.report.count
         kept: list[int] = []
+        self.consumed = len(words)
         room = len(words) if self._max_words is None else self._max_words - len(self.words)
         for i, word in enumerate(words):
             if len(kept) >= room:
+                self.consumed = i
                 break
             if i in skip:
                 continue

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from blicer.errors import FileError
 from blicer.formats.streams import Stream, compression, first_bytes
+from blicer.formats.textlayout import is_number, tokens_of
 
 FORMATS = ("text", "word2vec", "fasttext", "npy", "contrastive", "folder")
 FASTTEXT_MAGIC = struct.pack("<i", 793712314)
@@ -62,7 +63,8 @@ def _is_word2vec_binary(head: bytes) -> bool:
         return False
     dim = int(fields[1])
     sample = rest[: max(64, 4 * dim)]
-    if not sample:
+    tokens = tokens_of(rest.partition(b"\n")[0])
+    if not sample or (len(tokens) > 1 and is_number(tokens[-1])):
         return False
     numeric = sum(byte in _NUMERIC for byte in sample)
     return numeric < _MOSTLY * len(sample) and _looks_binary(sample, dim)
@@ -117,9 +119,7 @@ def _is_torch_archive(path: Path, start: bytes) -> bool:
 
 def _npy_or_vocabulary(path: Path) -> str:
     """ContrastiveBLI's ``x_voc.npy`` stands for the pair it makes with ``x_emb.pt``."""
-    if path.name.endswith("_voc.npy") and partner_matrix(path).exists():
-        return "contrastive"
-    return "npy"
+    return "contrastive" if path.name.endswith("_voc.npy") else "npy"
 
 
 def partner_matrix(path: Path) -> Path:

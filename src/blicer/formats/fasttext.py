@@ -46,6 +46,8 @@ def read_fasttext(
             )
     try:
         model = _open(path)
+    except FileError:
+        raise
     except (struct.error, ValueError, OverflowError) as error:
         raise FileError(path, "is cut off or damaged; expected a fastText model") from error
     collector = Collector(report, max_words=max_words, lowercase=lowercase)

@@ -13,6 +13,7 @@ from typing import IO, Any
 from blicer.errors import FileError, MissingDependency
 
 GZIP, XZ, ZSTD, BZ2, ZIP = b"\x1f\x8b", b"\xfd7zXZ\0", b"\x28\xb5\x2f\xfd", b"BZh", b"PK\x03\x04"
+_ZSTD_PIECE = 1 << 17
 
 
 def first_bytes(path: Path, n: int = 16) -> bytes:
@@ -33,6 +34,37 @@ def compression(start: bytes) -> str | None:
         if start.startswith(magic):
             return name
     return None
+
+
+class _ZstdReader:
+    """zstandard's own reader takes a cut-off frame for the end of the file; this one does not."""
+
+    def __init__(self, path: Path, raw: IO[bytes]) -> None:
+        try:
+            import zstandard
+        except ImportError as error:
+            raise MissingDependency("zstandard", f"Reading {path}", "zstd") from error
+        self._raw, self._new_frame = raw, zstandard.ZstdDecompressor().decompressobj
+        self._frame: Any = None
+        self._left = b""  # compressed bytes after the end of a frame
+
+    def read(self, _: int) -> bytes:
+        """Some bytes, b"" only at the end."""
+        while packed := self._left or self._raw.read(_ZSTD_PIECE):
+            self._left = b""
+            if self._frame is None:
+                self._frame = self._new_frame()
+            data: bytes = self._frame.decompress(packed)
+            if self._frame.eof:
+                self._left, self._frame = self._frame.unused_data, None
+            if data:
+                return data
+        if self._frame is not None:
+            raise EOFError
+        return b""
+
+    def close(self) -> None:
+        self._frame = None
 
 
 class Stream:
@@ -59,11 +91,7 @@ class Stream:
         if self.compression == "zip":
             return self._only_member()
         if self.compression == "zstd":
-            try:
-                import zstandard
-            except ImportError as error:
-                raise MissingDependency("zstandard", f"Reading {self.path}", "zstd") from error
-            return zstandard.ZstdDecompressor().stream_reader(self._raw, read_across_frames=True)
+            return _ZstdReader(self.path, self._raw)
         return self._raw
 
     def _only_member(self) -> IO[bytes]:
@@ -81,7 +109,8 @@ class Stream:
 
     def read(self, size: int) -> bytes:
         """Exactly ``size`` bytes unless the end comes first."""
-        parts, wanted = [], size
+        parts: list[bytes] = []
+        wanted = size
         if self._pushed:
             parts.append(self._pushed[:wanted])
             self._pushed = self._pushed[wanted:]
@@ -90,6 +119,8 @@ class Stream:
             while wanted > 0 and (part := self._file.read(wanted)):
                 parts.append(part)
                 wanted -= len(part)
+                if wanted < 0:  # a zstd frame gives what it has
+                    parts[-1], self._pushed = part[:wanted], part[wanted:]
         except EOFError as error:
             raise self._broken("it ends too early") from error
         except (gzip.BadGzipFile, zlib.error, lzma.LZMAError, zipfile.BadZipFile) as error:

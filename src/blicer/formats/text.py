@@ -45,10 +45,11 @@ def read_text(
         with progress.task(f"Reading {path.name}", total=size) as task:
             done = 0
             for block, first_line in _blocks(stream, layout, report, seen):
-                count_problems(block, first_line, report)
-                seen.vectors += len(block.words)
                 numbers = block.lines + first_line
                 collector.add(block.words, block.vectors, partial(_place, numbers))
+                seen.vectors += len(block.words)
+                consumed = collector.consumed if collector.full else None
+                count_problems(block, first_line, report, consumed=consumed)
                 task.advance(stream.position() - done)
                 done = stream.position()
                 if collector.full:
@@ -82,7 +83,7 @@ def _blocks(
 ) -> Iterator[tuple[Block, int]]:
     """Parsed blocks in file order with the number of their first line; parsed in threads."""
     threads = min(8, _cores())
-    chunks = _chunks(stream, layout, report)
+    chunks = _Chunks(stream, skip_header=layout.header is not None)
     waiting: deque[Future[Block]] = deque()
     line = 2 if layout.header is not None else 1
     with ThreadPoolExecutor(threads, thread_name_prefix="blicer-text") as pool:
@@ -90,11 +91,11 @@ def _blocks(
             more = True
             while more or waiting:
                 while more and len(waiting) <= threads:
-                    chunk = next(chunks, None)
-                    if chunk is None:
-                        more = False
-                    else:
+                    chunk = chunks.next()
+                    if chunk:
                         waiting.append(pool.submit(read_block, chunk, layout))
+                    else:
+                        more = False
                 if waiting:
                     block = waiting.popleft().result()
                     seen.lines += block.line_count
@@ -103,32 +104,36 @@ def _blocks(
         finally:
             for future in waiting:
                 future.cancel()
-
-
-def _chunks(stream: Stream, layout: Layout, report: LoadReport) -> Iterator[bytes]:
-    """Whole lines, about ``BLOCK_BYTES`` at a time; mends the end of the last one."""
-    rest = b""
-    skip_header = layout.header is not None
-    while True:
-        data = stream.read(BLOCK_BYTES)
-        if not data:
-            break
-        data = rest + data
-        cut = data.rfind(b"\n") + 1
-        if not cut and len(data) > LONGEST_LINE:
-            raise FileError(stream.path, "has a line of over 64 MB; not a text vector file")
-        chunk, rest = data[:cut], data[cut:]
-        if chunk and skip_header:
-            chunk, skip_header = chunk[chunk.index(b"\n") + 1 :], False
-        if chunk:
-            yield chunk
-    if rest.strip(BLANKS):
-        kind, value = read_line(rest, layout.dim)
+    if chunks.rest.strip(BLANKS):
+        seen.lines += 1
+        kind, value = read_line(chunks.rest, layout.dim)
         if kind in ("wrong_length", "not_numbers") and isinstance(value, str):
-            report.count("truncated", f"{value}")
-            return
-        report.count("no_final_newline")
-        yield rest + b"\n"
+            report.count("truncated", f"line {line} ({value})")
+        else:
+            report.count("no_final_newline")
+            yield read_block(chunks.rest + b"\n", layout), line
+
+
+class _Chunks:
+    """Whole lines, about ``BLOCK_BYTES`` at a time; ``rest`` is what follows the last line end."""
+
+    def __init__(self, stream: Stream, *, skip_header: bool) -> None:
+        self.stream, self.rest = stream, b""
+        self._skip_header = skip_header
+
+    def next(self) -> bytes:
+        """b"" at the end."""
+        while data := self.stream.read(BLOCK_BYTES):
+            data = self.rest + data
+            cut = data.rfind(b"\n") + 1
+            if not cut and len(data) > LONGEST_LINE:
+                raise FileError(self.stream.path, "has a line of over 64 MB; not text vectors")
+            chunk, self.rest = data[:cut], data[cut:]
+            if chunk and self._skip_header:
+                chunk, self._skip_header = chunk[chunk.index(b"\n") + 1 :], False
+            if chunk:
+                return chunk
+        return b""
 
 
 def _refuse_other_text(path: Path, sample: bytes) -> None:
@@ -168,7 +173,7 @@ def _check_header(layout: Layout, seen: _Seen, report: LoadReport, *, complete: 
     words, dim = layout.header or (0, 0)
     if dim != layout.dim:
         report.count("header_dimension", f"it says {dim:,}, the lines have {layout.dim:,}")
-    lines = seen.lines - report["blank"] + report["truncated"]
+    lines = seen.lines - report["blank"]
     if complete and words != lines:
         report.count("header_count", f"it says {words:,}, the file has {lines:,} lines")
 

@@ -181,7 +181,7 @@ def read_line(line: bytes, dim: int) -> tuple[str, np.ndarray] | tuple[str, str]
     for token in tokens[-dim:]:
         if not is_number(token):
             return _not_numbers(tokens, token, dim)
-    if len(tokens) > dim + 1 and is_decimal(tokens[-dim - 1]):
+    if len(tokens) > dim + 1 and _is_entry(tokens[-dim - 1], tokens[-dim:]):
         extra = dim
         while extra < len(tokens) - 1 and is_number(tokens[-1 - extra]):
             extra += 1
@@ -195,11 +195,23 @@ def read_line(line: bytes, dim: int) -> tuple[str, np.ndarray] | tuple[str, str]
         return word, np.array([float(t) for t in tokens[-dim:]]).astype(np.float32)
 
 
+def _is_entry(token: bytes, numbers: list[bytes]) -> bool:
+    """One number too many ("b 1 2 3 4"), rather than the end of a name ("Catch 22 0.1 0.2")."""
+    if is_decimal(token):
+        return True
+    whole = token.lstrip(b"+-").isdigit()
+    return whole and not all(is_decimal(number) for number in numbers)
+
+
 def _not_numbers(tokens: list[bytes], token: bytes, dim: int) -> tuple[str, str]:
     numbers = 0
     while numbers < len(tokens) - 1 and is_number(tokens[-1 - numbers]):
         numbers += 1
-    if 0 < numbers < dim and all(not is_number(t) for t in tokens[: len(tokens) - numbers]):
+    if (
+        len(tokens) > dim + 1
+        and 0 < numbers < dim
+        and all(not is_number(t) for t in tokens[: len(tokens) - numbers])
+    ):
         return "wrong_length", f"{numbers} numbers, expected {dim}"
     return "not_numbers", f"found {token[:30].decode('utf-8', errors='replace')!r}"
 
@@ -212,8 +224,14 @@ def _text_before(line: bytes, dim: int) -> bytes:
     return rest
 
 
-def count_problems(block: Block, first_line: int, report: LoadReport) -> None:
+def count_problems(
+    block: Block, first_line: int, report: LoadReport, *, consumed: int | None = None
+) -> None:
+    """``consumed``: only so many of the block's vectors were wanted; nothing after them counts."""
+    last = block.line_count if consumed is None else int(block.lines[consumed - 1]) + 1
     for kind, line, detail in block.problems:
+        if line >= last:
+            continue
         place = f"line {first_line + line}"
         report.count(kind, f"{place} ({detail})" if detail else place)
-    report.count("crlf", n=block.returns)
+    report.count("crlf", n=min(block.returns, last))
