@@ -1,0 +1,218 @@
+"""RCSLS: loss and gradient against autograd and NumPy, the descent, and what it makes of spaces."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from benchmarks import rcsls_iteration
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from blicer.align.procrustes import Procrustes
+from blicer.align.rcsls import RCSLS, descend, spectral_projection
+from blicer.align.relaxed_csls import RelaxedCSLS
+from blicer.embeddings import Embeddings
+from blicer.errors import InputError
+from blicer.lexicon import Lexicon
+
+
+def rotated_space(
+    words: int = 600, dim: int = 20, noise: float = 0.3, seed: int = 0, stretch: bool = False
+) -> tuple[Embeddings, Embeddings, list[tuple[str, str]]]:
+    """Vectors, a noisy (optionally stretched) rotation of them, and all true pairs."""
+    random = np.random.default_rng(seed)
+    x = random.standard_normal((words, dim)).astype(np.float32)
+    rotation = np.linalg.qr(random.standard_normal((dim, dim)))[0]
+    if stretch:
+        rotation = rotation * np.linspace(0.4, 1.6, dim)
+    y = x @ rotation + noise * random.standard_normal((words, dim))
+    source = Embeddings([f"s{i}" for i in range(words)], x, "en")
+    target = Embeddings([f"t{i}" for i in range(words)], y.astype(np.float32), "fr")
+    return source, target, [(f"s{i}", f"t{i}") for i in range(words)]
+
+
+def first_ranks(space: object, start: int, stop: int) -> float:
+    """Share of words whose own translation comes first by CSLS."""
+    queries = np.arange(start, stop)
+    ranks = space.gold_ranks(queries, [np.array([q]) for q in queries])  # type: ignore[attr-defined]
+    return float((ranks == 1).mean())
+
+
+def autograd_loss(
+    x: torch.Tensor, y: torch.Tensor, pairs: torch.Tensor, weights: torch.Tensor, cosine: bool
+) -> tuple[float, torch.Tensor]:
+    weights = weights.double().requires_grad_()
+    mapped = x.double() @ weights
+    if cosine:
+        mapped = mapped / mapped.norm(dim=1, keepdim=True)
+    total = torch.zeros((), dtype=torch.float64)
+    for s, t in pairs.tolist():
+        to_targets, to_sources = mapped[s] @ y.double().T, mapped @ y[t].double()
+        total = total - 2 * to_targets[t]
+        total = (
+            total + to_targets.sort().values[-10:].mean() + to_sources.sort().values[-10:].mean()
+        )
+    loss = total / len(pairs)
+    loss.backward()
+    assert weights.grad is not None
+    return loss.item(), weights.grad
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 10_000), cosine=st.booleans(), rows=st.integers(1, 40))
+def test_loss_and_gradient_equal_autograd(seed: int, cosine: bool, rows: int) -> None:
+    random = torch.Generator().manual_seed(seed)
+    x = F.normalize(torch.randn(70, 6, generator=random))
+    y = F.normalize(torch.randn(50, 6, generator=random))
+    pairs = torch.stack(
+        [torch.randint(0, 70, (rows,), generator=random), torch.randint(0, 50, (rows,))], dim=1
+    )
+    weights = torch.eye(6) + 0.3 * torch.randn(6, 6, generator=random)
+    loss, gradient = RelaxedCSLS(x, y, pairs, cosine=cosine)(weights)
+    true_loss, true_gradient = autograd_loss(x, y, pairs, weights, cosine)
+    assert loss == pytest.approx(true_loss, abs=1e-5)
+    assert torch.allclose(gradient.double(), true_gradient, atol=1e-5)
+
+
+def test_blocks_do_not_change_the_result() -> None:
+    random = torch.Generator().manual_seed(1)
+    x = F.normalize(torch.randn(3000, 8, generator=random))
+    y = F.normalize(torch.randn(2500, 8, generator=random))
+    pairs = torch.arange(90).repeat(2, 1).T
+    whole = RelaxedCSLS(x, y, pairs)
+    small = RelaxedCSLS(x, y, pairs, memory_gb=2e-4)
+    assert small.block_rows < 90 <= whole.block_rows
+    (loss, gradient), (other_loss, other) = whole(torch.eye(8)), small(torch.eye(8))
+    assert loss == pytest.approx(other_loss, abs=1e-6)
+    assert torch.allclose(gradient, other, atol=1e-6)
+
+
+def test_only_the_most_frequent_words_are_neighbours() -> None:
+    random = torch.Generator().manual_seed(2)
+    x = F.normalize(torch.randn(200, 5, generator=random))
+    y = F.normalize(torch.randn(200, 5, generator=random))
+    pairs = torch.tensor([[3, 4], [150, 160]])
+    limited, _ = RelaxedCSLS(x, y, pairs, words=100)(torch.eye(5))
+    similar = x @ y.T
+    expected = 0.0
+    for s, t in pairs.tolist():
+        expected += float(
+            -2 * similar[s, t]
+            + similar[s, :100].topk(10).values.mean()
+            + similar[:100, t].topk(10).values.mean()
+        )
+    assert limited == pytest.approx(expected / 2, abs=1e-5)
+
+
+def test_benchmark_baseline_gives_the_same() -> None:
+    result = rcsls_iteration.run(seeds=60, words=2500, dim=16, repeats=1)
+    assert result["loss_difference"] < 1e-5
+    assert result["gradient_difference"] < 1e-4
+
+
+@pytest.mark.parametrize("rate", [0.1, 1.0, 25.0, 1e4])
+@pytest.mark.parametrize("spectral", [False, True])
+def test_the_loss_never_rises(rate: float, spectral: bool) -> None:
+    random = torch.Generator().manual_seed(3)
+    x, y = (F.normalize(torch.randn(300, 10, generator=random)) for _ in range(2))
+    loss = RelaxedCSLS(x, y, torch.arange(80).repeat(2, 1).T, cosine=True)
+    descent = descend(loss, torch.eye(10), rate, 12, spectral=spectral, label="test")
+    assert all(after <= before for before, after in zip(descent.losses, descent.losses[1:]))  # noqa: B905
+    assert descent.losses[-1] < descent.losses[0]
+    assert loss(descent.weights, gradient=False)[0] == pytest.approx(descent.losses[-1], abs=1e-6)
+
+
+def test_spectral_projection_caps_singular_values() -> None:
+    weights = torch.randn(7, 7, generator=torch.Generator().manual_seed(4)) * 2
+    values = torch.linalg.svdvals(spectral_projection(weights))
+    expected = torch.linalg.svdvals(weights).clamp(max=1)
+    assert torch.allclose(values, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("seeds", [40, 100, 300])
+def test_recovers_a_noisy_rotation(seeds: int) -> None:
+    source, target, pairs = rotated_space(noise=0.15)
+    space = RCSLS(device="cpu").align(source, target, Lexicon(pairs[:seeds]))
+    assert first_ranks(space, 300, 600) > 0.95
+
+
+def test_gains_on_procrustes_where_no_rotation_fits() -> None:
+    source, target, pairs = rotated_space(noise=0.35, stretch=True)
+    seeds = Lexicon(pairs[:300])
+    rotation = first_ranks(Procrustes(device="cpu").align(source, target, seeds), 300, 600)
+    ours = first_ranks(RCSLS(device="cpu").align(source, target, seeds), 300, 600)
+    assert ours >= rotation
+
+
+@pytest.mark.parametrize("relaxed", [False, True])
+@pytest.mark.parametrize("rate", ["auto", 25.0, 1e5])
+def test_never_ends_worse_than_procrustes(rate: float | str, relaxed: bool) -> None:
+    source, target, pairs = rotated_space(noise=1.0, seed=5)
+    seeds = Lexicon(pairs[:150])
+    rows = torch.arange(150).repeat(2, 1).T
+
+    def csls_loss(space: object) -> float:
+        x, y = (
+            F.normalize(torch.from_numpy(np.array(side.vectors)))
+            for side in (space.source, space.target)  # type: ignore[attr-defined]
+        )
+        return RelaxedCSLS(x, y, rows, cosine=True)(torch.eye(20), gradient=False)[0]
+
+    start = csls_loss(Procrustes(device="cpu").align(source, target, seeds))
+    method = RCSLS(learning_rate=rate, relaxed=relaxed, device="cpu")
+    end = csls_loss(method.align(source, target, seeds))
+    assert end <= start + 1e-5
+
+
+def test_same_seed_same_space() -> None:
+    source, target, pairs = rotated_space(words=200, dim=8)
+    first, second = (
+        RCSLS(device="cpu", seed=7).align(source, target, Lexicon(pairs[:120])) for _ in range(2)
+    )
+    assert np.array_equal(first.source.vectors, second.source.vectors)
+
+
+def test_few_seeds_take_the_safe_rate() -> None:
+    source, target, pairs = rotated_space(words=100, dim=5)
+    space = RCSLS(device="cpu", iterations=2).align(source, target, Lexicon(pairs[:30]))
+    assert space.settings["rate_used"] <= 1.0
+
+
+@pytest.mark.parametrize("narrow", ["source", "target"])
+def test_unequal_dimensions(narrow: str) -> None:
+    source, target, pairs = rotated_space(words=400, dim=12, noise=0.05)
+    random = np.random.default_rng(0)
+    directions = np.linalg.qr(random.standard_normal((30, 12)))[0].T.astype(np.float32)
+    if narrow == "source":
+        target = target.with_vectors(target.vectors @ directions)
+    else:
+        source = source.with_vectors(source.vectors @ directions)
+    space = RCSLS(device="cpu").align(source, target, Lexicon(pairs[:200]))
+    assert space.dim == 12
+    assert first_ranks(space, 200, 400) > 0.95
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"learning_rate": "fast"}, "'auto'"),
+        ({"learning_rate": 0.0}, "above 0"),
+        ({"iterations": -1}, "iterations is -1"),
+        ({"neighbours": 0}, "neighbours is 0"),
+        ({"words": 0}, "words is 0"),
+        ({"memory_gb": 0}, "memory_gb is 0"),
+    ],
+)
+def test_bad_settings_are_named(wrong: dict[str, object], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        RCSLS(**wrong)  # type: ignore[arg-type]
+
+
+def test_seeds_outside_the_vocabulary() -> None:
+    source, target, _ = rotated_space(words=50, dim=4)
+    with pytest.raises(InputError, match="seed pairs"):
+        RCSLS(device="cpu").align(source, target, Lexicon([("nowhere", "nulle-part")]))
+    with pytest.raises(InputError, match="needs seed pairs"):
+        RCSLS(device="cpu").align(source, target)
