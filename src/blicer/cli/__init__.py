@@ -12,7 +12,7 @@ from blicer.errors import EXIT_INTERRUPTED, BlicerError
 
 app = typer.Typer(
     name="blicer",
-    help="Two sets of word vectors and a small seed dictionary in, a good bilingual dictionary out.",
+    help="Word vectors of two languages and a small seed dictionary in, a good dictionary out.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",

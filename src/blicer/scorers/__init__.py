@@ -1,0 +1,45 @@
+"""Scorers: whatever says how much two words look like translations, in [0, 1].
+
+Each has a ``name`` and ``score(source_words, target_words)``; any number can be mixed. One with
+state has ``save(folder)`` and ``load(folder, values)`` too.
+"""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+from blicer.errors import InputError
+from blicer.mixing import Scorer
+
+_HOME = {
+    "cross-encoder": ("cross_encoder", "CrossEncoderScorer"),
+    "spelling": ("spelling", "SpellingScorer"),
+    "use-cosine": ("use_cosine", "UseCosineScorer"),
+}
+SCORERS = tuple(_HOME)
+
+
+def _class(name: str) -> Any:
+    if name not in _HOME:
+        raise InputError(f"there is no scorer {name!r}; there are {', '.join(SCORERS)}")
+    module, class_name = _HOME[name]
+    return getattr(importlib.import_module(f"blicer.scorers.{module}"), class_name)
+
+
+def make_scorer(name: str) -> Scorer:
+    """A scorer that needs no training, by name."""
+    if name == "cross-encoder":
+        raise InputError("the cross-encoder is a trained scorer; it cannot be made by name alone")
+    scorer: Scorer = _class(name)()
+    return scorer
+
+
+def load_scorer(folder: Path, values: dict[str, Any], **options: Any) -> Scorer:
+    """A scorer that a translator saved in ``folder``."""
+    kind = _class(values["name"])
+    if hasattr(kind, "load"):
+        loaded: Scorer = kind.load(folder, values, **options)
+        return loaded
+    return make_scorer(values["name"])

@@ -1,0 +1,57 @@
+"""The paper's scorer: a cross-encoder on both orders of a pair, each word in its template."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from blicer.templates import Template
+
+if TYPE_CHECKING:
+    from blicer.reranker import Reranker
+
+NAME = "cross-encoder"
+
+
+class CrossEncoderScorer:
+    """Mean of the sigmoids of the two orders; each word keeps its own language's name in both."""
+
+    name = NAME
+
+    def __init__(
+        self, reranker: Reranker, template: Template | str, names: tuple[str, str]
+    ) -> None:
+        self.reranker = reranker
+        self.template = Template.parse(template)
+        self.names = names
+
+    def texts(self, source: Sequence[str], target: Sequence[str]) -> tuple[list[str], list[str]]:
+        return (
+            list(self.template.fill_all(source, self.names[0])),
+            list(self.template.fill_all(target, self.names[1])),
+        )
+
+    def score(self, source: Sequence[str], target: Sequence[str]) -> NDArray[np.float32]:
+        return self.reranker.score_both_orders(*self.texts(source, target))
+
+    def score_parts(
+        self, source: Sequence[str], target: Sequence[str], reverse: NDArray[np.int64]
+    ) -> NDArray[np.float32]:
+        """One order of each pair (1: target first), for early exit."""
+        return self.reranker.score_parts(*self.texts(source, target), reverse)
+
+    def save(self, folder: Path) -> dict[str, Any]:
+        self.reranker.save(folder / "reranker")
+        return {"template": self.template.name, "names": list(self.names)}
+
+    @classmethod
+    def load(cls, folder: Path, values: dict[str, Any], **options: Any) -> CrossEncoderScorer:
+        from blicer.reranker import Reranker
+
+        reranker = Reranker.load(folder / "reranker", **options)
+        source, target = values["names"]
+        return cls(reranker, values["template"], (source, target))

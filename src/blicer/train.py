@@ -1,0 +1,336 @@
+"""From two vector sets and seeds to a ``Translator``: the whole chain, in order.
+
+λ (or the weights of several scorers) and the calibration come from seed pairs that neither the
+mapping nor the cross-encoder saw; then everything is fitted again on all seeds, unless told not
+to. Every finished stage is kept in ``work_dir``, so that the same call goes on after a kill.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from blicer.align import METHODS
+from blicer.align.base import seeds_to_indices
+from blicer.align.space import Space
+from blicer.calibration import Calibration, calibrate
+from blicer.candidates import gold_marks, queries_with_gold, score_candidates
+from blicer.config import Config
+from blicer.errors import InputError
+from blicer.languages import language_name
+from blicer.lexicon import Lexicon
+from blicer.mixing import CSLS, Mixture, Scorer, choose_weights
+from blicer.pairs import TrainingPairs, build_pairs
+from blicer.progress import note
+from blicer.scorers import make_scorer
+from blicer.scorers.cross_encoder import NAME as CROSS_ENCODER
+from blicer.scorers.cross_encoder import CrossEncoderScorer
+from blicer.templates import Template
+from blicer.training_settings import TrainingSettings
+from blicer.translator import Translator
+
+if TYPE_CHECKING:
+    from blicer.embeddings import Embeddings
+
+FEWEST_SEEDS = 20
+ENOUGH_FOR_SUPERVISED = 3000
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to train, apart from the numbers in ``Config``."""
+
+    space: str | Space = "vecmap"
+    """A method (vecmap, rcsls, c1, procrustes), or a space that is there already."""
+    space_settings: dict[str, Any] = field(default_factory=dict)
+    scorers: tuple[str, ...] = (CROSS_ENCODER,)
+    holdout: float = 0.15
+    """Share of the seed words that λ and the calibration are chosen on; 0 needs a fixed λ."""
+    folds: int = 1
+    """Above 1: as many cross-validation folds instead of one held-out part (for few seeds)."""
+    refit: bool = True
+    """Fit everything again on all seeds after the choice."""
+    names: tuple[str | None, str | None] = (None, None)
+    """What the languages call themselves, where the tag does not tell."""
+    device: str = "auto"
+    precision: str = "auto"
+
+
+def work_folder(output: str | Path) -> Path:
+    """Where the stages of an unfinished training are kept: beside its output."""
+    output = Path(output)
+    return output.with_name(f"{output.name}.work")
+
+
+def preset_for(seeds: int) -> str:
+    """The paper's setup for that many seed pairs."""
+    if seeds == 0:
+        return "unsupervised"
+    return "supervised" if seeds >= ENOUGH_FOR_SUPERVISED else "semi_supervised"
+
+
+def train(
+    source: Embeddings,
+    target: Embeddings,
+    seeds: Lexicon,
+    config: Config | None = None,
+    recipe: Recipe | None = None,
+    *,
+    work_dir: str | Path | None = None,
+) -> Translator:
+    """Space, pairs, cross-encoder, mixing, calibration: a translator for both directions."""
+    recipe = recipe or Recipe()
+    config = config or Config.resolve(preset_for(len(seeds)))
+    workshop = Workshop(source, target, config, recipe, Path(work_dir) if work_dir else None)
+    usable = workshop.usable(seeds)
+    views: list[HeldOutView] = []
+    fitted: Fitted | None = None
+    for number, (rest, held) in enumerate(_splits(usable, recipe, config.seed), start=1):
+        many = f" (fold {number} of {recipe.folds})" if recipe.folds > 1 else ""
+        note(f"fitting on {len(rest)} seed pairs, holding out {len(held)}{many}")
+        fitted = workshop.fit(rest, reserved=held)
+        views.append(workshop.view(fitted, held, usable))
+    mixture, calibration = _choose(views, config, recipe)
+    if fitted is None or recipe.refit or recipe.folds > 1:
+        note(f"fitting on all {len(usable)} seed pairs")
+        fitted = workshop.fit(usable)
+    details = {
+        "config": config.to_dict(),
+        "space": fitted.space.method,
+        "seeds": len(usable),
+        "held_out": sum(len(view.parts) for view in views),
+        "refit": bool(recipe.refit or recipe.folds > 1 or not views),
+        "pairs": fitted.pairs.report.to_dict() if fitted.pairs else None,
+    }
+    return Translator(
+        fitted.space,
+        fitted.scorers,
+        mixture,
+        fitted.scaling,
+        calibration=calibration,
+        n_cand=config.n_cand,
+        details=details,
+    )
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A space and the scorers fitted with one set of seeds."""
+
+    space: Space
+    pairs: TrainingPairs
+    scorers: list[Scorer]
+
+    @property
+    def scaling(self) -> Any:
+        return self.pairs.scaling
+
+
+@dataclass(frozen=True)
+class HeldOutView:
+    """What every scorer says of held-out words' candidates, both directions together."""
+
+    parts: NDArray[np.float64]
+    is_gold: NDArray[np.bool_]
+
+
+class Workshop:
+    """Fits spaces and scorers of one language pair; finished stages are kept in ``folder``."""
+
+    def __init__(
+        self,
+        source: Embeddings,
+        target: Embeddings,
+        config: Config,
+        recipe: Recipe,
+        folder: Path | None,
+    ) -> None:
+        self.source, self.target = source, target
+        self.config, self.recipe, self.folder = config, recipe, folder
+        self.template = Template.parse(config.template)
+        self.names = self._names()
+        self._data = _digest(source.words, target.words, source.vectors, target.vectors)
+
+    def _names(self) -> tuple[str, str]:
+        if CROSS_ENCODER not in self.recipe.scorers or not self.template.needs_language:
+            return ("", "")
+        given_source, given_target = self.recipe.names
+        return (
+            language_name(self.source.language, given_source, side="source"),
+            language_name(self.target.language, given_target, side="target"),
+        )
+
+    def usable(self, seeds: Lexicon) -> Lexicon:
+        """The seed pairs in both vocabularies, enough of them to train and to choose on."""
+        indices = seeds_to_indices(self.source, self.target, seeds, method="training")
+        if len(indices) < FEWEST_SEEDS:
+            raise InputError(
+                f"only {len(indices)} of {len(seeds)} seed pairs are in both vocabularies; "
+                f"training needs at least {FEWEST_SEEDS}"
+            )
+        words = [(self.source.words[a], self.target.words[b]) for a, b in indices.tolist()]
+        return Lexicon(words)
+
+    def fit(self, seeds: Lexicon, reserved: Lexicon | None = None) -> Fitted:
+        """A space and scorers on these seeds; silver pairs keep clear of ``reserved`` words."""
+        space = self._space(seeds)
+        held = reserved.indices(space.source, space.target) if reserved is not None else None
+        pairs = build_pairs(
+            space.retriever,
+            seeds.indices(space.source, space.target),
+            self.config,
+            reserved=held,
+        )
+        for line in pairs.report.lines():
+            note(line)
+        scorers: list[Scorer] = []
+        for name in self.recipe.scorers:
+            trained = name == CROSS_ENCODER
+            scorers.append(self._cross_encoder(space, pairs) if trained else make_scorer(name))
+        return Fitted(space, pairs, scorers)
+
+    def _space(self, seeds: Lexicon) -> Space:
+        given = self.recipe.space
+        if isinstance(given, Space):
+            return given
+        folder = self._stage("space", given, self.recipe.space_settings, seeds.pairs)
+        if folder is not None and (folder / "space.json").is_file():
+            note(f"{given}: taken from {folder}")
+            return Space.load(folder)
+        aligner = make_aligner(given, self.config.preset, self.recipe)
+        space: Space = aligner.align(self.source, self.target, seeds)
+        if folder is not None:
+            space.save(folder)
+        return space
+
+    def _cross_encoder(self, space: Space, pairs: TrainingPairs) -> CrossEncoderScorer:
+        from blicer.reranker import Reranker
+
+        names = list(TrainingSettings.__dataclass_fields__)
+        reranker = Reranker(
+            self.config.encoder,
+            preset=self.config.preset,
+            device=self.recipe.device,
+            precision=self.recipe.precision,
+            **self.config.only(names),
+        )
+        examples = pairs.examples(space.source.words, space.target.words, self.template, self.names)
+        data = _digest(pairs.source, pairs.target, pairs.label)
+        stage = self._stage("reranker", self.config.to_dict(), data)
+        reranker.fit(
+            examples.left, examples.right, examples.labels, examples.weights, output_dir=stage
+        )
+        return CrossEncoderScorer(reranker, self.template, self.names)
+
+    def view(self, fitted: Fitted, held: Lexicon, everything: Lexicon) -> HeldOutView:
+        """Score held-out words in both directions."""
+        parts, marks = [], []
+        for reverse in (False, True):
+            queries, golds = queries_with_gold(held, everything, fitted.space, reverse=reverse)
+            scores = score_candidates(
+                fitted.space,
+                fitted.scaling,
+                fitted.scorers,
+                queries,
+                self.config.n_cand,
+                reverse=reverse,
+            )
+            parts.append(scores.parts)
+            marks.append(gold_marks(scores, golds))
+        width = min(part.shape[1] for part in parts)
+        return HeldOutView(
+            np.concatenate([part[:, :width] for part in parts]),
+            np.concatenate([mark[:, :width] for mark in marks]),
+        )
+
+    def _stage(self, kind: str, *what: Any) -> Path | None:
+        """Where the result of a stage with these inputs is kept."""
+        if self.folder is None:
+            return None
+        key = hashlib.sha256(json.dumps([self._data, *what], default=str).encode()).hexdigest()
+        return self.folder / f"{kind}-{key[:16]}"
+
+
+def make_aligner(method: str, preset: str, recipe: Recipe) -> Any:
+    """The method in the mode that fits the preset."""
+    if method not in METHODS:
+        raise InputError(
+            f"there is no space {method!r}; give one of {', '.join(METHODS)} or the folder of a "
+            "saved space"
+        )
+    import blicer.align
+
+    aligner = getattr(blicer.align, METHODS[method])
+    mode = {"zero_shot": "supervised"}.get(preset, preset)
+    settings = {"device": recipe.device, **recipe.space_settings}
+    settings = {key: value for key, value in settings.items() if key in aligner.setting_names()}
+    if mode not in aligner.presets:
+        return aligner.configured(settings)
+    return aligner.preset(mode, **settings)
+
+
+def _splits(seeds: Lexicon, recipe: Recipe, seed: int) -> list[tuple[Lexicon, Lexicon]]:
+    """(rest, held out) for each fold; no word of either language on both sides of a fold."""
+    if not 0 <= recipe.holdout < 1:
+        raise InputError(f"holdout is {recipe.holdout}; expected a number from 0 to below 1")
+    if recipe.folds < 1:
+        raise InputError(f"folds is {recipe.folds}; expected 1 or more")
+    if recipe.folds == 1:
+        if recipe.holdout == 0:
+            return []
+        return [seeds.split(recipe.holdout, seed=seed, share_targets=False)]
+    splits, left = [], seeds
+    for remaining in range(recipe.folds, 0, -1):
+        if remaining == 1:
+            held = left
+        else:
+            left, held = left.split(1 / remaining, seed=seed, share_targets=False)
+        inside = set(held.pairs)
+        splits.append((Lexicon(pair for pair in seeds if pair not in inside), held))
+    return splits
+
+
+def _choose(
+    views: Sequence[HeldOutView], config: Config, recipe: Recipe
+) -> tuple[Mixture, Calibration | None]:
+    """Mixing weights and calibration, from held-out words alone."""
+    names = [CSLS, *recipe.scorers]
+    lam = config.mixing_weight
+    if lam is not None and len(names) != 2:
+        raise InputError(f"a fixed lambda mixes CSLS with one scorer; there are {len(names) - 1}")
+    if not views:
+        if lam is None:
+            raise InputError(
+                "without held-out seeds there is nothing to choose lambda on: give one"
+            )
+        return Mixture.fixed(lam, names[1]), None
+    width = min(view.parts.shape[1] for view in views)
+    parts = np.concatenate([view.parts[:, :width] for view in views])
+    is_gold = np.concatenate([view.is_gold[:, :width] for view in views])
+    mixture = choose_weights(parts, is_gold, names)
+    if lam is not None:
+        mixture = Mixture(Mixture.fixed(lam, names[1]).weights, mixture.curve, len(parts))
+    else:
+        note(f"mixing weights chosen on {len(parts)} held-out words: {_weights(mixture)}")
+    return mixture, calibrate(mixture.combine(parts), is_gold, seed=config.seed)
+
+
+def _weights(mixture: Mixture) -> str:
+    return ", ".join(f"{name} {weight:.2f}" for name, weight in mixture.weights.items())
+
+
+def _digest(*things: Any) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for thing in things:
+        if isinstance(thing, np.ndarray):
+            digest.update(np.ascontiguousarray(thing).data)
+        else:
+            digest.update("\n".join(thing).encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()

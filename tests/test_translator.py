@@ -1,0 +1,237 @@
+"""Translator: reranking, early exit, words in and out, saving. Scorers here are made by hand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from blicer import evaluate
+from blicer.align.space import Space
+from blicer.calibration import calibrate
+from blicer.dictionary import induce
+from blicer.embeddings import Embeddings
+from blicer.errors import FileError, InputError
+from blicer.lexicon import Lexicon
+from blicer.mixing import CSLS, Mixture
+from blicer.scaling import Scaling
+from blicer.translator import Translator, near_spellings
+
+
+class Oracle:
+    """Knows that word ``s7`` means ``t7``; otherwise a fixed number from the two spellings."""
+
+    name = "spelling"
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def score(self, source: Sequence[str], target: Sequence[str]) -> np.ndarray:
+        self.asked += len(source)
+        return np.array(
+            [
+                1.0 if a[1:] == b[1:] else (sum(map(ord, a + "|" + b)) * 37 % 100) / 250
+                for a, b in zip(source, target, strict=True)
+            ],
+            dtype=np.float32,
+        )
+
+
+@pytest.fixture(scope="module")
+def space() -> Space:
+    rng = np.random.default_rng(0)
+    source = rng.normal(size=(60, 8)).astype(np.float32)
+    target = (source + 0.8 * rng.normal(size=source.shape)).astype(np.float32)
+    return Space(
+        Embeddings([f"s{i}" for i in range(60)], source, "en"),
+        Embeddings([f"t{i}" for i in range(60)], target, "fr"),
+        method="files",
+    )
+
+
+@pytest.fixture
+def translator(space: Space) -> Translator:
+    mixture = Mixture({CSLS: 0.4, "spelling": 0.6})
+    rng = np.random.default_rng(1)
+    mixed = rng.random((80, 10))
+    calibration = calibrate(mixed, rng.random(mixed.shape) < mixed)
+    return Translator(
+        space, [Oracle()], mixture, Scaling(0.5, 0.5), calibration=calibration, n_cand=10
+    )
+
+
+def naive_ranking(translator: Translator, query: int, reverse: bool) -> list[int]:
+    """Ten best by CSLS, scored one by one, sorted by mixed score, CSLS order on ties."""
+    found = translator.space.retriever.search(10, [query], reverse=reverse)
+    scored = []
+    for place, (index, csls) in enumerate(zip(found.indices[0], found.scores[0], strict=True)):
+        source, target = (index, query) if reverse else (query, index)
+        other = float(Oracle().score([f"s{source}"], [f"t{target}"])[0])
+        scored.append((-(0.4 * (0.5 * float(csls) + 0.5) + 0.6 * other), place, int(index)))
+    return [index for _, _, index in sorted(scored)]
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_ranking_is_the_naive_one(translator: Translator, reverse: bool) -> None:
+    found = translator.rank(np.arange(60), reverse=reverse)
+    for query in range(60):
+        assert found.indices[query].tolist() == naive_ranking(translator, query, reverse)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_gold_ranks(translator: Translator, reverse: bool) -> None:
+    golds = [np.array([i, (i + 1) % 60]) for i in range(60)]
+    ranks = translator.gold_ranks(np.arange(60), golds, reverse=reverse)
+    by_csls = translator.space.gold_ranks(np.arange(60), golds, reverse=reverse)
+    for query, gold in enumerate(golds):
+        order = naive_ranking(translator, query, reverse)
+        places = [order.index(g) + 1 for g in gold.tolist() if g in order]
+        assert ranks[query] == (min(places) if places else by_csls[query])
+
+
+def test_the_best_by_early_exit_is_the_best_of_all(translator: Translator) -> None:
+    best, found = translator.best_with_cost(np.arange(60))
+    np.testing.assert_array_equal(best, translator.rank(np.arange(60)).indices[:, 0])
+    np.testing.assert_array_equal(best, translator.best(np.arange(60)))
+    assert 0 < found.scored <= found.total
+
+
+def test_reranking_helps_where_the_scorer_knows(translator: Translator, space: Space) -> None:
+    test = Lexicon([(f"s{i}", f"t{i}") for i in range(60)])
+    before, after = evaluate(space, test), evaluate(translator, test)
+    assert after.forward.in_vocabulary["p@1"] > before.forward.in_vocabulary["p@1"]
+
+
+def test_words_in_words_out(translator: Translator) -> None:
+    first, unknown, upper = translator.translate(["s3", "s3x", "S4"], k=3)
+    assert first.known
+    assert len(first.candidates) == 3
+    scores = [candidate.score for candidate in first.candidates]
+    assert scores == sorted(scores, reverse=True)
+    assert not unknown.known
+    assert unknown.near[0].startswith("s3")
+    assert upper.known
+    assert upper.word == "S4"
+
+
+def test_min_confidence_leaves_out_the_unsure(translator: Translator) -> None:
+    words = [f"s{i}" for i in range(60)]
+    every = translator.translate(words, k=10)
+    # Between the surest second translation and the least sure first one.
+    limit = 0.9 * max(entry.candidates[1].confidence or 0 for entry in every)
+    sure = translator.translate(words, k=10, min_confidence=limit)
+    for one, other in zip(every, sure, strict=True):
+        expected = [c for c in one.candidates if (c.confidence or 0) >= limit]
+        assert list(other.candidates) == expected
+    assert any(len(entry.candidates) > 1 for entry in sure)
+
+
+def test_a_scorer_of_no_weight_is_not_asked(space: Space) -> None:
+    oracle = Oracle()
+    translator = Translator(
+        space, [oracle], Mixture({CSLS: 1.0, "spelling": 0.0}), Scaling(1, 0), n_cand=10
+    )
+    found = translator.rank([1, 2])
+    assert oracle.asked == 0
+    np.testing.assert_array_equal(found.indices, space.retriever.search(10, [1, 2]).indices)
+    assert found.confidence is None
+
+
+def test_saved_and_loaded_it_says_the_same(translator: Translator, tmp_path: Path) -> None:
+    from blicer.scorers.spelling import SpellingScorer
+
+    plain = Translator(
+        translator.space,
+        [SpellingScorer()],
+        translator.mixture,
+        translator.scaling,
+        calibration=translator.calibration,
+        n_cand=10,
+        details={"note": "été"},
+    )
+    plain.save(tmp_path / "t")
+    again = Translator.load(tmp_path / "t")
+    assert again.translate(["s1", "s2"], k=4) == plain.translate(["s1", "s2"], k=4)
+    assert again.details == {"note": "été"}
+    assert not list(tmp_path.glob("**/*.pkl"))
+
+
+def test_damaged_folders_are_one_sentence(translator: Translator, tmp_path: Path) -> None:
+    with pytest.raises(FileError, match=r"is not a translator: there is no translator\.json"):
+        Translator.load(tmp_path)
+    (tmp_path / "translator.json").write_text(json.dumps({"format": "other"}))
+    with pytest.raises(FileError, match="expected 'blicer-translator'"):
+        Translator.load(tmp_path)
+    (tmp_path / "translator.json").write_text(
+        json.dumps({"format": "blicer-translator", "version": 99})
+    )
+    with pytest.raises(FileError, match="has version 99"):
+        Translator.load(tmp_path)
+
+
+def test_bad_arguments_are_named(translator: Translator, space: Space) -> None:
+    with pytest.raises(InputError, match="k is 0"):
+        translator.translate(["s1"], k=0)
+    with pytest.raises(InputError, match=r"min_confidence is 1\.5"):
+        translator.translate(["s1"], min_confidence=1.5)
+    with pytest.raises(InputError, match=r"the mixture weighs \['csls'\]"):
+        Translator(space, [Oracle()], Mixture({CSLS: 1.0}), Scaling(1, 0))
+    bare = Translator(space, [], Mixture({CSLS: 1.0}), Scaling(1, 0))
+    with pytest.raises(InputError, match="no calibration"):
+        bare.translate(["s1"], min_confidence=0.5)
+
+
+def test_near_spellings() -> None:
+    vocabulary = ["house", "horse", "mouse", "houses", "banana"]
+    assert near_spellings("hous", vocabulary)[0] in ("house", "houses")
+    assert "banana" not in near_spellings("hous", vocabulary)
+
+
+@pytest.mark.parametrize("kind", ["tsv", "csv", "jsonl"])
+def test_a_killed_dictionary_goes_on(
+    translator: Translator, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("blicer.dictionary.WORDS_A_STEP", 7)
+    whole = induce(translator, tmp_path / f"whole.{kind}", k=2)
+    assert whole.words == 60
+    path = tmp_path / f"cut.{kind}"
+    translate = Translator.translate
+    calls = []
+
+    def dies(self: Translator, *args: object, **kwargs: object) -> object:
+        calls.append(1)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return translate(self, *args, **kwargs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Translator, "translate", dies)
+    with pytest.raises(KeyboardInterrupt):
+        induce(translator, path, k=2)
+    assert not path.exists()
+    with path.with_name(path.name + ".partial").open("ab") as file:
+        file.write(b"half a li")  # as a kill in the middle of a write would leave it
+    monkeypatch.setattr(Translator, "translate", translate)
+    done = induce(translator, path, k=2)
+    assert done.resumed_at == 21
+    assert done.entries == whole.entries
+    assert path.read_bytes() == whole.path.read_bytes()
+    assert sorted(tmp_path.iterdir()) == sorted([path, whole.path])
+
+
+def test_other_settings_do_not_resume(translator: Translator, tmp_path: Path) -> None:
+    path = tmp_path / "d.tsv"
+    path.with_name("d.tsv.partial").write_text("junk\n")
+    path.with_name("d.tsv.partial.json").write_text(json.dumps({"settings": {}, "state": {}}))
+    done = induce(translator, path, words=10)
+    assert done.resumed_at == 0
+    lines = path.read_text().splitlines()
+    assert lines[0] == "source\ttarget\tconfidence\tscore\trank"
+    assert len(lines) == 11
+
+
+def test_unknown_format(translator: Translator, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="there is no format 'xml'"):
+        induce(translator, tmp_path / "d.tsv", format="xml")
