@@ -71,7 +71,7 @@ class Collector:
                 break
             if i in skip:
                 continue
-            if not word or word.isspace():
+            if not word:
                 count("no_word", place(i))
                 continue
             if i in bad:
@@ -128,4 +128,6 @@ def select_rows(
     collector = Collector(report, max_words=max_words, lowercase=lowercase)
     kept = collector.select(words, vectors, lambda i: f"row {i + 1}", skip)
     rows = vectors[: len(kept)] if kept == list(range(len(kept))) else vectors[kept]
-    return collector.words, np.ascontiguousarray(rows, dtype=np.float32)
+    if rows.dtype != np.float32 or not rows.flags.c_contiguous:
+        rows = np.ascontiguousarray(rows, dtype=np.float32)
+    return collector.words, rows

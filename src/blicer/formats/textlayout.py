@@ -31,9 +31,14 @@ def is_decimal(token: bytes) -> bool:
     return _DECIMAL.fullmatch(token) is not None
 
 
+def without_ends(line: bytes) -> bytes:
+    """Without the blanks around it; a return counts as a blank only at the line's end."""
+    return line.rstrip(BLANKS).lstrip(b" \t")
+
+
 def tokens_of(line: bytes) -> list[bytes]:
     """The pieces between spaces and tabs; nothing else separates (U+0085 and U+00A0 do not)."""
-    return _SPLIT.split(line.strip(BLANKS))
+    return _SPLIT.split(without_ends(line))
 
 
 @dataclass(frozen=True)

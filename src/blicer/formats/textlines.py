@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from blicer.formats.report import LoadReport
-from blicer.formats.textlayout import BLANKS, Layout, is_decimal, is_number, tokens_of
+from blicer.formats.textlayout import Layout, is_decimal, is_number, tokens_of, without_ends
 
 _SPACE, _TAB, _NEWLINE, _RETURN = 32, 9, 10, 13
 
@@ -218,7 +218,7 @@ def _not_numbers(tokens: list[bytes], token: bytes, dim: int) -> tuple[str, str]
 
 def _text_before(line: bytes, dim: int) -> bytes:
     """The word as it was written: what is left of the last ``dim`` pieces."""
-    rest = line.strip(BLANKS)
+    rest = without_ends(line)
     for _ in range(dim):
         rest = rest[: max(rest.rfind(b" "), rest.rfind(b"\t"))].rstrip(b" \t")
     return rest

@@ -16,7 +16,7 @@ from blicer.formats.textlayout import is_decimal
 
 _SUFFIXES = (".vec", ".txt")
 _ROWS_AT_ONCE = 2048
-_UNCLEAR_SPACE = re.compile(r"^[ \t]|[ \t]$|[ \t]{2}|\t|\r$|\n")
+_UNCLEAR_SPACE = re.compile(r"^ | $|  |\t|\n")
 
 
 def is_text_path(path: Path) -> bool:

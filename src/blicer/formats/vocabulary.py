@@ -64,7 +64,7 @@ def _from_lines(
             line = line[:-1]
             report.count("crlf")
         try:
-            words.append(line.decode("utf-8"))
+            words.append(line.decode("utf-8") if line.strip(b" \t") else "")
         except UnicodeDecodeError:
             report.count("not_utf8", f"{path.name}, line {number} {line[:40]!r}")
             skip.add(number - 1)

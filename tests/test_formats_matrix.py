@@ -1,0 +1,253 @@
+"""Matrices with a word list beside them: ``.npy``, ContrastiveBLI's pair, our folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from blicer.embeddings import Embeddings
+from blicer.errors import FileError
+
+MATRIX = np.array([[1, 2], [3, 4], [5, 6]], dtype=np.float32)
+
+
+def write_pair(folder: Path, matrix: np.ndarray, words: bytes, name: str = "en.vocab.txt") -> Path:
+    np.save(folder / "en.npy", matrix)
+    (folder / name).write_bytes(words)
+    return folder / "en.npy"
+
+
+@pytest.mark.parametrize("name", ["en.vocab.txt", "en.vocab", "en.txt", "en.words"])
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64, np.int32])
+def test_npy(name: str, kind: type, tmp_path: Path) -> None:
+    found = Embeddings.load(write_pair(tmp_path, MATRIX.astype(kind), b"a\nb\nc\n", name))
+    assert found.words == ["a", "b", "c"]
+    assert found.vectors.dtype == np.float32
+    np.testing.assert_array_equal(found.vectors, MATRIX)
+    assert not found.report
+
+
+def test_npy_float32_stays_mapped(tmp_path: Path, own_cache: Path) -> None:
+    path = write_pair(tmp_path, MATRIX, b"a\nb\nc")
+    assert isinstance(Embeddings.load(path).vectors, np.memmap)
+    assert Embeddings.load(path, max_words=2).vectors.tolist() == [[1, 2], [3, 4]]
+    assert not list(own_cache.iterdir())
+
+
+def test_npy_fortran_order(tmp_path: Path) -> None:
+    found = Embeddings.load(write_pair(tmp_path, np.asfortranarray(MATRIX), b"a\nb\nc"))
+    assert found.vectors.flags.c_contiguous
+    np.testing.assert_array_equal(found.vectors, MATRIX)
+
+
+@pytest.mark.parametrize(
+    ("words", "kept", "counts"),
+    [
+        (b"\xef\xbb\xbfa\r\nb\r\nc\r\n", ["a", "b", "c"], {"bom": 1, "crlf": 3}),
+        (b"a\nb\nc\n\n\n", ["a", "b", "c"], {"blank": 2}),
+        (b"a\n\nc\n", ["a", "c"], {"no_word": 1}),
+        (b"a\n\xe9\nc\n", ["a", "c"], {"not_utf8": 1}),
+        (b"a\nA\nc\n", ["a", "c"], {"case_merged": 1}),
+        (b"a\na\nc\n", ["a", "c"], {"duplicate": 1}),
+        ("a\nx\u2028y\nb\u0085\n".encode(), ["a", "x\u2028y", "b\u0085"], {"space_in_word": 2}),
+        (b"a\nnew york\nc\n", ["a", "new york", "c"], {"space_in_word": 1}),
+    ],
+)
+def test_vocabulary_irregularities(
+    words: bytes, kept: list[str], counts: dict[str, int], tmp_path: Path
+) -> None:
+    found = Embeddings.load(write_pair(tmp_path, MATRIX, words))
+    assert found.words == kept
+    assert found.report.counts == counts
+    assert found.vectors[-1].tolist() == [5, 6]
+
+
+def test_npy_rows(tmp_path: Path) -> None:
+    with pytest.raises(FileError, match="has 2 words but the matrix has 3 rows"):
+        Embeddings.load(write_pair(tmp_path, MATRIX, b"a\nb\n"))
+    with pytest.raises(FileError, match="has 4 words but the matrix has 3 rows"):
+        Embeddings.load(write_pair(tmp_path, MATRIX, b"a\nb\nc\nd\n"))
+    bad = MATRIX.copy()
+    bad[1, 1] = np.inf
+    found = Embeddings.load(write_pair(tmp_path, bad, b"a\nb\nc\n"))
+    assert found.words == ["a", "c"]
+    assert found.report.lines()[0].endswith("1 vector with NaN or infinity dropped: row 2 'b'")
+    # Overflow of the row's sum alone is no infinity.
+    large = np.full((3, 2), 3e38, dtype=np.float32)
+    assert len(Embeddings.load(write_pair(tmp_path, large, b"a\nb\nc\n"))) == 3
+
+
+def test_vocabulary_given(tmp_path: Path) -> None:
+    np.save(tmp_path / "en.npy", MATRIX)
+    (tmp_path / "list.txt").write_text("a\nb\nc\n")
+    np.save(tmp_path / "list.npy", np.array(["a", "b", "c"]))
+    for name in ("list.txt", "list.npy"):
+        found = Embeddings.load(tmp_path / "en.npy", vocabulary=tmp_path / name)
+        assert found.words == ["a", "b", "c"]
+    with pytest.raises(FileError, match="cannot be read"):
+        Embeddings.load(tmp_path / "en.npy", vocabulary=tmp_path / "none.txt")
+    np.save(tmp_path / "numbers.npy", np.arange(3))
+    with pytest.raises(FileError, match="1-d array of strings"):
+        Embeddings.load(tmp_path / "en.npy", vocabulary=tmp_path / "numbers.npy")
+
+
+# ContrastiveBLI: np.save of a Python dict or list (a pickle) and torch.save of a tensor
+
+
+def save_objects(path: Path, value: object) -> None:
+    np.save(path, value, allow_pickle=True)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "vocabulary",
+    [
+        {"c": 2, "a": 0, "b": 1},
+        {0: "a", 2: "c", 1: "b"},
+        {"a": np.int64(0), "c": np.int32(2), "b": np.int64(1)},
+        np.array(["a", "b", "c"], dtype=object),
+        np.array(["a", "b", "c"]),
+    ],
+    ids=["word to row", "row to word", "numpy integers", "objects", "strings"],
+)
+@pytest.mark.parametrize("start", ["en2fr_en_emb.pt", "en2fr_en_voc.npy"])
+def test_contrastive_pair(vocabulary: object, start: str, tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    save_objects(tmp_path / "en2fr_en_voc.npy", vocabulary)
+    torch.save(torch.from_numpy(MATRIX), tmp_path / "en2fr_en_emb.pt")
+    found = Embeddings.load(tmp_path / start)
+    assert found.words == ["a", "b", "c"]
+    np.testing.assert_array_equal(found.vectors, MATRIX)
+
+
+def test_large_dictionary_pickle(tmp_path: Path) -> None:
+    """Long pickles use every size of memo and batch; non-ASCII and repeated objects too."""
+    torch = pytest.importorskip("torch")
+    words = [f"слово{i}" for i in range(3000)]
+    save_objects(tmp_path / "x_voc.npy", {word: i for i, word in enumerate(words)})
+    torch.save(torch.ones(3000, 2, dtype=torch.bfloat16), tmp_path / "x_emb.pt")
+    assert Embeddings.load(tmp_path / "x_emb.pt").words == words
+
+
+class Evil:
+    """Writes a file when unpickled."""
+
+    def __init__(self, target: Path) -> None:
+        self.target = target
+
+    def __reduce__(self) -> tuple[object, tuple[object, ...]]:
+        return (Path.touch, (self.target,))
+
+
+@pytest.mark.parametrize("shape", ["alone", "among words", "as row number"])
+def test_no_pickle_is_executed(shape: str, tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    target = tmp_path / "executed"
+    evil = Evil(target)
+    value = {
+        "alone": np.array([evil], dtype=object),
+        "among words": np.array(["a", evil, "c"], dtype=object),
+        "as row number": {"a": 0, "b": evil, "c": 2},
+    }[shape]
+    save_objects(tmp_path / "x_voc.npy", value)
+    torch.save(torch.from_numpy(MATRIX), tmp_path / "x_emb.pt")
+    with pytest.raises(FileError, match="is a pickle of more than words"):
+        Embeddings.load(tmp_path / "x_emb.pt")
+    save_objects(tmp_path / "x_voc.npy", {"a": 0, "b": 1, "c": 2})
+    torch.save(evil, tmp_path / "x_emb.pt")
+    with pytest.raises(FileError, match="holds no plain tensor"):
+        Embeddings.load(tmp_path / "x_emb.pt")
+    assert not target.exists()
+
+
+@pytest.mark.parametrize(
+    ("vocabulary", "message"),
+    [
+        ({"a": 0, "b": 1, "c": 1}, "row numbers of the words are not 0, 1, 2"),
+        ({"a": 1, "b": 2, "c": 3}, "row numbers of the words are not 0, 1, 2"),
+        ({"a": 0, "b": 1}, "has 2 words but the matrix has 3 rows"),
+        (np.array(["a", 2, "c"], dtype=object), "found int among the words"),
+    ],
+)
+def test_wrong_vocabularies(vocabulary: object, message: str, tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    save_objects(tmp_path / "x_voc.npy", vocabulary)
+    torch.save(torch.from_numpy(MATRIX), tmp_path / "x_emb.pt")
+    with pytest.raises(FileError, match=message):
+        Embeddings.load(tmp_path / "x_emb.pt")
+
+
+def test_broken_pairs(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    voc, emb = tmp_path / "x_voc.npy", tmp_path / "x_emb.pt"
+    save_objects(voc, {"a": 0, "b": 1, "c": 2})
+    torch.save([torch.ones(2)], emb)
+    with pytest.raises(FileError, match="expected a 2-d tensor"):
+        Embeddings.load(emb)
+    torch.save(torch.from_numpy(MATRIX), emb)
+    emb.write_bytes(emb.read_bytes()[:300])
+    with pytest.raises(FileError, match="holds no plain tensor"):
+        Embeddings.load(emb)
+    torch.save(torch.from_numpy(MATRIX), emb)
+    voc.write_bytes(voc.read_bytes()[:-20])
+    with pytest.raises(FileError, match=r"is a damaged pickle|more than words"):
+        Embeddings.load(emb)
+    voc.unlink()
+    with pytest.raises(FileError, match="is a matrix without words"):
+        Embeddings.load(emb)
+
+
+def test_legacy_torch_file(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    torch.save(torch.from_numpy(MATRIX), tmp_path / "x.pt", _use_new_zipfile_serialization=False)
+    (tmp_path / "x.vocab.txt").write_text("a\nb\nc\n")
+    np.testing.assert_array_equal(Embeddings.load(tmp_path / "x.pt").vectors, MATRIX)
+
+
+# Our folder
+
+
+def test_damaged_folders(tmp_path: Path) -> None:
+    folder = tmp_path / "space"
+    saved = Embeddings(["a", "B", "b"], MATRIX)
+
+    def refused(message: str) -> None:
+        with pytest.raises(FileError, match=message):
+            Embeddings.load(folder)
+        saved.save(folder)
+
+    saved.save(folder)
+    assert Embeddings.load(folder).words == ["a", "b"]  # folded on loading
+    tensors = folder / "vectors.safetensors"
+    tensors.write_bytes(tensors.read_bytes()[:-1])
+    refused("is damaged")
+    tensors.write_bytes(b"\xff" * 64)
+    refused("is damaged")
+    tensors.write_bytes(tensors.read_bytes().replace(b"[3,2]", b"[2,2]"))
+    refused("is damaged")
+    tensors.unlink()
+    refused("cannot be read")
+    (folder / "words.json").write_text('["a"]')
+    refused("has 1 words but the matrix has shape")
+    (folder / "words.json").write_text('{"a": 1}')
+    refused("expected a list of words")
+    (folder / "words.json").write_text('["a", ')
+    refused("is not JSON")
+    (folder / "config.json").write_text("{}")
+    with pytest.raises(FileError, match="is not of saved vectors"):
+        Embeddings.load(folder)
+    with pytest.raises(FileError, match="left as it is"):
+        saved.save(folder)
+    config = {"kind": "blicer.embeddings", "version": 99}
+    (folder / "config.json").write_text(json.dumps(config))
+    refused("newer than 1: upgrade")
+
+
+def test_folder_opens_in_safetensors(tmp_path: Path) -> None:
+    from safetensors.numpy import load_file
+
+    Embeddings(["a", "b", "c"], MATRIX).save(tmp_path / "space")
+    tensors = load_file(tmp_path / "space" / "vectors.safetensors")
+    np.testing.assert_array_equal(tensors["vectors"], MATRIX)
