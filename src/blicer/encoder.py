@@ -1,0 +1,162 @@
+"""Loads any Hugging Face encoder as a one-logit cross-encoder, and says plainly why it cannot."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+
+from blicer.errors import FileError, InputError
+
+PRECISIONS = ("auto", "fp32", "bf16", "fp16")
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "vocab.txt",
+    "vocab.json",
+    "sentencepiece.bpe.model",
+    "spiece.model",
+    "spm.model",
+)
+WEIGHT_FILES = (
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+)
+
+
+def resolve_precision(precision: str, device: torch.device) -> torch.dtype | None:
+    """The autocast type, or None for plain fp32. ``auto`` takes half precision only where the
+    device computes faster in it: a CPU without bf16 units would be slowed down."""
+    if precision not in PRECISIONS:
+        raise InputError(f"precision is {precision!r}; expected one of {', '.join(PRECISIONS)}")
+    if precision == "bf16":
+        return torch.bfloat16
+    if precision == "fp16":
+        return torch.float16
+    if precision == "auto" and device.type == "cuda":
+        return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
+    if precision == "auto" and device.type == "cpu" and _cpu_has_bf16():
+        return torch.bfloat16
+    return None
+
+
+def _cpu_has_bf16() -> bool:
+    checks = ("_is_amx_tile_supported", "_is_avx512_bf16_supported")
+    return any(getattr(torch.cpu, name, lambda: False)() for name in checks)
+
+
+@contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """Silence load reports and bars: that a head is new is expected here, not worth a warning."""
+    from transformers.utils import logging
+
+    level = logging.get_verbosity()
+    bars = logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
+
+
+def load_encoder(name: str | Path, *, seed: int) -> tuple[Any, Any]:
+    """The model (fp32, one logit) and the tokenizer of a name on the Hub or of a folder.
+
+    A head that the checkpoint does not have is initialised from ``seed``.
+    """
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    folder = _as_folder(name)
+    if folder is not None:
+        _check_folder(folder)
+    source = str(folder if folder is not None else name)
+    try:
+        with quiet_transformers(), torch.random.fork_rng():
+            torch.manual_seed(seed)
+            tokenizer = AutoTokenizer.from_pretrained(source)
+            model = AutoModelForSequenceClassification.from_pretrained(
+                source, num_labels=1, dtype=torch.float32, ignore_mismatched_sizes=True
+            )
+    except (SafetensorError, OSError, ValueError, RuntimeError, KeyError, ImportError) as error:
+        raise _sentence(name, folder, error) from error
+    if model.config.pad_token_id is None:
+        model.config.pad_token_id = tokenizer.pad_token_id
+    return model.eval(), tokenizer
+
+
+def _as_folder(name: str | Path) -> Path | None:
+    """A folder when the name is one or can only mean one; None for a name on the Hub."""
+    path = Path(name).expanduser()
+    if path.exists():
+        return path
+    text = str(name)
+    if isinstance(name, Path) or text.startswith((".", "/", "~", "\\")) or text.count("/") > 1:
+        raise FileError(path, "there is no such folder; expected an encoder's name or folder")
+    return None
+
+
+def _check_folder(folder: Path) -> None:
+    if not folder.is_dir():
+        raise FileError(folder, "is a file; expected a folder with a Hugging Face encoder")
+    if not (folder / "config.json").is_file():
+        raise FileError(folder, "has no config.json; expected a folder with a Hugging Face encoder")
+    if not any((folder / name).is_file() for name in TOKENIZER_FILES):
+        raise FileError(
+            folder,
+            "has no tokenizer (no tokenizer.json or vocabulary file); save the encoder's tokenizer "
+            "into it with tokenizer.save_pretrained",
+        )
+    if not any((folder / name).is_file() for name in WEIGHT_FILES):
+        raise FileError(folder, "has no weights; expected model.safetensors")
+    modules = folder / "modules.json"
+    if modules.is_file():
+        try:
+            count = len(json.loads(modules.read_text(encoding="utf-8")))
+        except ValueError as error:
+            raise FileError(modules, f"is not JSON ({error})") from error
+        if count > 1:
+            raise FileError(
+                modules,
+                f"lists {count} modules; expected a cross-encoder that is one transformer",
+            )
+
+
+def _sentence(name: str | Path, folder: Path | None, error: Exception) -> InputError:
+    reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+    if folder is not None:
+        return FileError(folder, f"cannot be loaded as an encoder ({reason})")
+    return InputError(
+        f"encoder '{name}' could not be fetched from the Hugging Face Hub ({reason}); check the "
+        "name and the network and run the same command again, or give a local folder"
+    )
+
+
+def input_names(model: Any) -> set[str]:
+    """The inputs that the model's forward takes."""
+    import inspect
+
+    return set(inspect.signature(model.forward).parameters)
+
+
+def fingerprint(model: Any, *extra: object) -> str:
+    """A digest of every weight and of what else decides the scores."""
+    digest = hashlib.sha256()
+    digest.update(json.dumps([str(item) for item in extra]).encode())
+    config = {k: v for k, v in model.config.to_dict().items() if not k.startswith("_")}
+    for key in ("transformers_version", "architectures", "dtype", "use_cache", "name_or_path"):
+        config.pop(key, None)
+    digest.update(json.dumps(config, sort_keys=True, default=str).encode())
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
+        digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().data)
+    return digest.hexdigest()

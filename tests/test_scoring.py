@@ -1,0 +1,248 @@
+"""Pair tokens against the tokenizer's own, scores against one forward pass a pair, the cache."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from blicer.encoder import load_encoder, resolve_precision
+from blicer.errors import InputError
+from blicer.pair_tokens import PairEncoder, longest_first
+from blicer.scorecache import ScoreCache
+from blicer.scoring import distinct_pairs, score_pairs, token_batches
+from tiny_models import tiny_encoder, toy_pairs
+
+CPU = torch.device("cpu")
+KINDS = ("bert", "xlmr", "electra")
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, Any]]:
+    root = tmp_path_factory.mktemp("encoders")
+    return {kind: load_encoder(tiny_encoder(root / kind, kind), seed=1) for kind in KINDS}
+
+
+@given(st.integers(0, 30), st.integers(0, 30), st.integers(2, 40))
+def test_longest_first_is_cutting_one_token_at_a_time(first: int, second: int, room: int) -> None:
+    a, b = first, second
+    while a + b > room:  # the tokenizer's rule, said as a loop
+        if a > b or (a == b and first > second):
+            a -= 1
+        else:
+            b -= 1
+    # Of equally long texts the loop above would cut either; an odd place goes to the longer.
+    if first + second > room and min(first, second) > room // 2:
+        a, b = (room - room // 2, room // 2) if first > second else (room // 2, room - room // 2)
+    ours = longest_first(np.array([first]), np.array([second]), room)
+    assert (int(ours[0][0]), int(ours[1][0])) == (a, b)
+
+
+TEXTS = st.lists(st.text("abcчé (!)'`漢", max_size=24), min_size=2, max_size=6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(texts=TEXTS, max_length=st.integers(7, 24))
+@settings(max_examples=20, deadline=None)
+def test_assembled_pairs_are_the_tokenizers_own(
+    loaded: dict[str, tuple[Any, Any]], kind: str, texts: list[str], max_length: int
+) -> None:
+    tokenizer = loaded[kind][1]
+    encoder = PairEncoder(tokenizer, max_length)
+    assert encoder.assembles
+    left = [a for a in texts for _ in texts]
+    right = [b for _ in texts for b in texts]
+    # _assemble, not encode: encode would fall back when it disagrees, and hide a fault.
+    ours = encoder._assemble(left, right, encoder._layout)  # type: ignore[arg-type]
+    rows = np.arange(len(left))
+    theirs = tokenizer(
+        left, right, truncation=True, max_length=max_length, padding=True, return_tensors="pt"
+    )
+    batch = ours.batch(rows, CPU)
+    assert set(batch) == set(theirs)
+    for name, value in theirs.items():
+        assert torch.equal(batch[name], value), name
+
+
+def test_falls_back_to_the_tokenizer_when_it_cannot_assemble(
+    loaded: dict[str, tuple[Any, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokenizer = loaded["bert"][1]
+    left, right, _ = toy_pairs(20)
+    straight = PairEncoder(tokenizer, 20).encode(left, right)
+    odd = PairEncoder(tokenizer, 20)
+    monkeypatch.setattr(odd, "_agrees", lambda *_: False)
+    indirect = odd.encode(left, right)
+    assert not odd.assembles
+    assert np.array_equal(straight.ids, indirect.ids)
+    assert np.array_equal(straight.types, indirect.types)
+    monkeypatch.setattr(tokenizer, "truncation_side", "left")
+    assert not PairEncoder(tokenizer, 20).assembles
+
+
+def test_padding_on_the_left(
+    loaded: dict[str, tuple[Any, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokenizer = loaded["bert"][1]
+    monkeypatch.setattr(tokenizer, "padding_side", "left")
+    left, right, _ = toy_pairs(6)
+    ours = PairEncoder(tokenizer, 20).encode(left, right).batch(np.arange(6), CPU)
+    theirs = tokenizer(
+        left, right, truncation=True, max_length=20, padding=True, return_tensors="pt"
+    )
+    assert torch.equal(ours["input_ids"], theirs["input_ids"])
+    assert torch.equal(ours["attention_mask"], theirs["attention_mask"])
+
+
+def test_max_length_without_room_for_words(loaded: dict[str, tuple[Any, Any]]) -> None:
+    with pytest.raises(InputError, match="max_length is 4"):
+        PairEncoder(loaded["bert"][1], 4)
+
+
+@given(st.lists(st.integers(1, 30), max_size=40), st.integers(1, 100))
+def test_token_batches_hold_every_row_once_and_the_budget(lengths: list[int], tokens: int) -> None:
+    batches = list(token_batches(np.array(lengths, dtype=np.int64), tokens))
+    assert sorted(int(i) for batch in batches for i in batch) == list(range(len(lengths)))
+    for batch in batches:
+        widest = max(lengths[i] for i in batch)
+        assert len(batch) == 1 or widest * len(batch) <= tokens
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_scores_are_those_of_one_pass_a_pair(loaded: dict[str, tuple[Any, Any]], kind: str) -> None:
+    model, tokenizer = loaded[kind]
+    left, right, _ = toy_pairs(25)
+    left, right = left + left[:5], right + right[:5]
+    expected = []
+    with torch.no_grad():
+        for one, other in zip(left, right, strict=True):
+            inputs = tokenizer(one, other, truncation=True, max_length=20, return_tensors="pt")
+            expected.append(torch.sigmoid(model(**inputs).logits[0, 0]).item())
+    encoder = PairEncoder(tokenizer, 20)
+    found = score_pairs(model, encoder, left, right, device=CPU, tokens_per_batch=64)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    assert len(score_pairs(model, encoder, [], [], device=CPU)) == 0
+
+
+def test_equal_pairs_are_scored_once(
+    loaded: dict[str, tuple[Any, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, tokenizer = loaded["bert"]
+    rows: list[int] = []
+    real = model.forward
+
+    def counted(*args: Any, **inputs: Any) -> Any:
+        rows.append(len(inputs["input_ids"]))
+        return real(*args, **inputs)
+
+    monkeypatch.setattr("blicer.scoring.input_names", lambda _: {"input_ids", "attention_mask"})
+    monkeypatch.setattr(model, "forward", counted)
+    score_pairs(
+        model, PairEncoder(tokenizer, 20), ["a", "b", "a", "a"], ["b", "a", "b", "c"], device=CPU
+    )
+    assert sum(rows) == 3
+    assert distinct_pairs(["a", "b", "a"], ["b", "a", "b"])[2].tolist() == [0, 1, 0]
+
+
+def test_unequal_numbers_of_texts() -> None:
+    with pytest.raises(InputError, match="2 left texts and 1 right"):
+        distinct_pairs(["a", "b"], ["c"])
+
+
+def test_half_precision_only_where_it_helps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("blicer.encoder._cpu_has_bf16", lambda: False)
+    assert resolve_precision("auto", CPU) is None
+    monkeypatch.setattr("blicer.encoder._cpu_has_bf16", lambda: True)
+    assert resolve_precision("auto", CPU) == torch.bfloat16
+    assert resolve_precision("fp32", CPU) is None
+    with pytest.raises(InputError, match="precision is 'int8'"):
+        resolve_precision("int8", CPU)
+
+
+# -- the cache ---------------------------------------------------------------------------------
+
+
+def test_cache_gives_back_what_it_was_given(tmp_path: Path) -> None:
+    cache = ScoreCache(tmp_path, "model one")
+    scores = np.array([0.1, 1 / 3, 1.0], dtype=np.float32)
+    cache.put(["a", "a", "ab"], ["b", "c", ""], scores)
+    again = ScoreCache(tmp_path, "model one").get(["ab", "a", "a", "b"], ["", "c", "b", "a"])
+    assert again.tolist()[:3] == scores[::-1].tolist()
+    assert np.isnan(again[3])
+    # ("ab", "") and ("a", "b") are different pairs, and another model has no scores yet.
+    assert np.isnan(ScoreCache(tmp_path, "model two").get(["a"], ["b"])).all()
+
+
+def test_cached_pairs_are_not_scored_again(
+    loaded: dict[str, tuple[Any, Any]], tmp_path: Path
+) -> None:
+    model, tokenizer = loaded["bert"]
+    left, right, _ = toy_pairs(10)
+    cache = ScoreCache(tmp_path, "f")
+    first = score_pairs(model, PairEncoder(tokenizer, 20), left, right, device=CPU, cache=cache)
+
+    class NoModel:
+        training = False
+
+        def forward(self) -> None:
+            pytest.fail("all of it was in the cache")
+
+        __call__ = forward
+
+    second = score_pairs(
+        NoModel(), PairEncoder(tokenizer, 20), left, right, device=CPU, cache=cache
+    )
+    assert np.array_equal(first, second)
+
+
+def test_damaged_cache_starts_anew(tmp_path: Path) -> None:
+    cache = ScoreCache(tmp_path, "f")
+    cache.put(["a"], ["b"], np.array([0.5], dtype=np.float32))
+    for path in tmp_path.iterdir():
+        path.write_bytes(b"not a database, but long enough to be read as one" * 100)
+    assert np.isnan(cache.get(["a"], ["b"])).all()
+    cache.put(["a"], ["b"], np.array([0.5], dtype=np.float32))
+    assert cache.get(["a"], ["b"]).tolist() == [0.5]
+
+
+def test_cache_that_cannot_be_written_does_not_stop_the_work(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    cache = ScoreCache(tmp_path / "file", "f")
+    cache.put(["a"], ["b"], np.array([0.5], dtype=np.float32))
+    assert np.isnan(cache.get(["a"], ["b"])).all()
+
+
+def test_full_disk_while_caching(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    cache = ScoreCache(tmp_path, "f")
+    monkeypatch.setattr("blicer.scorecache.sqlite3.connect", full)
+    cache.put(["a"], ["b"], np.array([0.5], dtype=np.float32))
+    assert np.isnan(cache.get(["a"], ["b"])).all()
+
+
+WRITER = """
+import sys, numpy as np
+from blicer.scorecache import ScoreCache
+cache, start = ScoreCache(sys.argv[1], "f"), int(sys.argv[2])
+for i in range(start, start + 40):
+    cache.put([str(i)], ["x"], np.array([i / 100], dtype=np.float32))
+"""
+
+
+def test_processes_that_race_lose_nothing(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", WRITER, str(tmp_path)]
+    writers = [subprocess.Popen([*command, str(start)]) for start in (0, 20, 40)]
+    assert [writer.wait() for writer in writers] == [0, 0, 0]
+    found = ScoreCache(tmp_path, "f").get([str(i) for i in range(80)], ["x"] * 80)
+    np.testing.assert_allclose(found, np.arange(80) / 100, atol=1e-7)
