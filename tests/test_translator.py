@@ -141,11 +141,11 @@ def test_a_scorer_of_no_weight_is_not_asked(space: Space) -> None:
 
 
 def test_saved_and_loaded_it_says_the_same(translator: Translator, tmp_path: Path) -> None:
-    from blicer.scorers.spelling import SpellingScorer
+    from blicer.scorers.spelling import Spelling
 
     plain = Translator(
         translator.space,
-        [SpellingScorer()],
+        [Spelling()],
         translator.mixture,
         translator.scaling,
         calibration=translator.calibration,

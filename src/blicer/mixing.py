@@ -30,7 +30,7 @@ class Scorer(Protocol):
     @property
     def name(self) -> str: ...
 
-    def score(self, source: Sequence[str], target: Sequence[str]) -> NDArray[np.float32]:
+    def score(self, source: Sequence[str], target: Sequence[str], /) -> NDArray[np.float32]:
         """One score for each pair ``(source[i], target[i])``."""
         ...
 

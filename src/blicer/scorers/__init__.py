@@ -15,8 +15,8 @@ from blicer.mixing import Scorer
 
 _HOME = {
     "cross-encoder": ("cross_encoder", "CrossEncoderScorer"),
-    "spelling": ("spelling", "SpellingScorer"),
-    "use-cosine": ("use_cosine", "UseCosineScorer"),
+    "spelling": ("spelling", "Spelling"),
+    "use-cosine": ("use_cosine", "UseCosine"),
 }
 SCORERS = tuple(_HOME)
 

@@ -1,0 +1,219 @@
+"""The whole chain with a tiny encoder: what is held out, what is chosen, going on after a kill."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import blicer.train as chain
+from blicer.align.space import Space
+from blicer.cli import app, commands  # noqa: F401 - registers the commands
+from blicer.config import Config
+from blicer.embeddings import Embeddings
+from blicer.errors import InputError
+from blicer.lexicon import Lexicon
+from blicer.train import Recipe, preset_for, train
+from blicer.translator import Translator
+from tiny_models import tiny_encoder
+
+WORDS = 120
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_encoder(tmp_path_factory.mktemp("encoder"))
+
+
+def name(number: int, letters: str) -> str:
+    return letters[number % 10] + letters[number // 10 % 10] + letters[number // 100 % 10]
+
+
+@pytest.fixture(scope="module")
+def sides() -> tuple[Embeddings, Embeddings]:
+    """Target words spell source words with other letters; target vectors are noisy copies."""
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(WORDS, 12)).astype(np.float32)
+    noisy = vectors + 0.6 * rng.normal(size=vectors.shape).astype(np.float32)
+    return (
+        Embeddings([name(i, "abcdefghij") for i in range(WORDS)], vectors, "en"),
+        Embeddings([name(i, "klmnopqrst") for i in range(WORDS)], noisy, "fr"),
+    )
+
+
+@pytest.fixture(scope="module")
+def seeds(sides: tuple[Embeddings, Embeddings]) -> Lexicon:
+    source, target = sides
+    return Lexicon([(source.words[i], target.words[i]) for i in range(0, WORDS, 2)])
+
+
+@pytest.fixture
+def config(encoder: Path) -> Config:
+    return Config.resolve(
+        "supervised",
+        overrides={
+            "encoder": str(encoder),
+            "epochs": 1,
+            "n_neg": 5,
+            "n_cand": 8,
+            "n_rep": 1,
+            "learning_rate": 1e-3,
+            "batch_size": 64,
+        },
+    )
+
+
+def test_held_out_words_reach_neither_mapping_nor_cross_encoder(
+    sides: tuple[Embeddings, Embeddings],
+    seeds: Lexicon,
+    config: Config,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fits: list[tuple[Lexicon, Lexicon | None]] = []
+    views: list[Lexicon] = []
+    fit, view = chain.Workshop.fit, chain.Workshop.view
+
+    def spy_fit(self, seeds, reserved=None):  # type: ignore[no-untyped-def]
+        fits.append((seeds, reserved))
+        return fit(self, seeds, reserved)
+
+    def spy_view(self, fitted, held, everything):  # type: ignore[no-untyped-def]
+        views.append(held)
+        return view(self, fitted, held, everything)
+
+    monkeypatch.setattr(chain.Workshop, "fit", spy_fit)
+    monkeypatch.setattr(chain.Workshop, "view", spy_view)
+    translator = train(*sides, seeds, config, Recipe(space="procrustes", holdout=0.2))
+    (first, reserved), (last, nothing) = fits
+    (held,) = views
+    assert reserved == held
+    assert len(held) == 12
+    for side in (0, 1):
+        assert not {pair[side] for pair in first} & {pair[side] for pair in held}
+    assert set(last.pairs) == set(seeds.pairs)
+    assert nothing is None
+    assert translator.mixture.queries == 24  # both directions
+    assert translator.calibration is not None
+    assert len(translator.mixture.curve) == 101
+
+
+def test_folds_hold_out_every_seed_once(seeds: Lexicon) -> None:
+    splits = chain._splits(seeds, Recipe(folds=4), 33)
+    held = [pair for _, part in splits for pair in part]
+    assert sorted(held) == sorted(seeds.pairs)
+    for rest, part in splits:
+        assert not set(rest.pairs) & set(part.pairs)
+        assert len(rest) + len(part) == len(seeds)
+
+
+def test_a_fixed_lambda_without_held_out_seeds(
+    sides: tuple[Embeddings, Embeddings], seeds: Lexicon, config: Config
+) -> None:
+    fixed = config.replace(mixing_weight=0.25)
+    translator = train(*sides, seeds, fixed, Recipe(space="procrustes", holdout=0.0))
+    assert translator.mixture.weights == {"csls": 0.75, "cross-encoder": 0.25}
+    assert translator.calibration is None
+    with pytest.raises(InputError, match="nothing to choose lambda on"):
+        train(*sides, seeds, config, Recipe(space="procrustes", holdout=0.0))
+
+
+def test_several_scorers_are_mixed(
+    sides: tuple[Embeddings, Embeddings], seeds: Lexicon, config: Config
+) -> None:
+    recipe = Recipe(space="procrustes", scorers=("spelling", "cross-encoder"), refit=False)
+    translator = train(*sides, seeds, config, recipe)
+    assert translator.mixture.names == ["csls", "spelling", "cross-encoder"]
+    assert sum(translator.mixture.weights.values()) == pytest.approx(1)
+
+
+def test_a_killed_training_goes_on_and_ends_the_same(
+    sides: tuple[Embeddings, Embeddings],
+    seeds: Lexicon,
+    config: Config,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    recipe = Recipe(space="procrustes", holdout=0.2)
+    whole = train(*sides, seeds, config, recipe, work_dir=tmp_path / "a")
+    view = chain.Workshop.view
+
+    def dies(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(chain.Workshop, "view", dies)
+    with pytest.raises(KeyboardInterrupt):
+        train(*sides, seeds, config, recipe, work_dir=tmp_path / "b")
+    monkeypatch.setattr(chain.Workshop, "view", view)
+    aligned = []
+    make = chain.make_aligner
+    monkeypatch.setattr(chain, "make_aligner", lambda *a: aligned.append(a) or make(*a))
+    again = train(*sides, seeds, config, recipe, work_dir=tmp_path / "b")
+    assert len(aligned) == 1  # only the one on all seeds was left to make
+    words = list(sides[0].words[:20])
+    assert again.translate(words, 3) == whole.translate(words, 3)
+
+
+def test_a_given_space_is_taken_as_it_is(
+    sides: tuple[Embeddings, Embeddings], seeds: Lexicon, config: Config
+) -> None:
+    space = Space(*sides, method="files")
+    translator = train(*sides, seeds, config, Recipe(space=space, refit=False))
+    assert translator.space is space
+
+
+@pytest.mark.parametrize(("pairs", "expected"), [(0, "unsupervised"), (900, "semi_supervised")])
+def test_preset_by_the_number_of_seeds(pairs: int, expected: str) -> None:
+    assert preset_for(pairs) == expected
+    assert preset_for(5000) == "supervised"
+
+
+def test_bad_input_is_one_sentence(
+    sides: tuple[Embeddings, Embeddings], seeds: Lexicon, config: Config
+) -> None:
+    few = Lexicon(seeds.pairs[:5])
+    with pytest.raises(InputError, match=r"only 5 of 5 seed pairs .* at least 20"):
+        train(*sides, few, config)
+    with pytest.raises(InputError, match="there is no space 'vecmop'"):
+        train(*sides, seeds, config, Recipe(space="vecmop"))
+    with pytest.raises(InputError, match="holdout is -1"):
+        train(*sides, seeds, config, Recipe(holdout=-1))
+    with pytest.raises(InputError, match="there is no scorer 'magic'"):
+        train(*sides, seeds, config, Recipe(space="procrustes", scorers=("magic",)))
+
+
+def test_from_files_to_a_dictionary_by_command(
+    sides: tuple[Embeddings, Embeddings], seeds: Lexicon, encoder: Path, tmp_path: Path
+) -> None:
+    for side, embeddings in zip(("en", "fr"), sides, strict=True):
+        embeddings.save(tmp_path / f"{side}.vec")
+    seeds.save(tmp_path / "seeds.tsv")
+    run = CliRunner()
+    arguments = [
+        "train",
+        *(str(tmp_path / file) for file in ("en.vec", "fr.vec")),
+        *("--seeds", str(tmp_path / "seeds.tsv"), "--space", "procrustes"),
+        *("--encoder", str(encoder), "--preset", "supervised", "-o", str(tmp_path / "en-fr")),
+        *("--set", "epochs=1", "--set", "n_rep=1", "--set", "n_neg=3", "--json"),
+        *("--source-language", "en", "--target-language", "fr"),
+    ]
+    result = run.invoke(app, arguments, catch_exceptions=False)
+    assert result.exit_code == 0
+    assert json.loads(result.stdout)["languages"] == ["en", "fr"]
+    assert not (tmp_path / "en-fr.work").exists()
+    translator = Translator.load(tmp_path / "en-fr")
+    word = sides[0].words[3]
+    result = run.invoke(app, ["translate", str(tmp_path / "en-fr"), word, "zzzz", "--json"])
+    first, second = (json.loads(line) for line in result.stdout.splitlines())
+    assert first["candidates"][0]["word"] == translator.translate([word])[0].best
+    assert second["known"] is False
+    result = run.invoke(app, ["translate", str(tmp_path / "en-fr"), "zzzz"])
+    assert result.exit_code == 1
+    piped = run.invoke(app, ["translate", str(tmp_path / "en-fr"), "-k", "2"], input=f"{word}\n\n")
+    assert piped.stdout.startswith(word + "\t")
+    output = tmp_path / "out.csv"
+    result = run.invoke(app, ["induce", str(tmp_path / "en-fr"), "-n", "10", "-o", str(output)])
+    assert result.exit_code == 0
+    assert len(output.read_text().splitlines()) == 11
