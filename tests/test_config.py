@@ -81,7 +81,9 @@ def test_defaults() -> None:
 
 
 def test_every_setting_of_training_can_be_given() -> None:
-    settings = pytest.importorskip("blicer.training_settings").TrainingSettings()
+    from blicer.training_settings import TrainingSettings
+
+    settings = TrainingSettings()
     names = [field.name for field in dataclasses.fields(settings)]
     assert Config.resolve("supervised").only(names) == dataclasses.asdict(settings)
 

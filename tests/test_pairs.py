@@ -232,7 +232,8 @@ def test_the_silver_walk_against_a_naive_loop(
 
 
 def test_the_engine_gives_the_same_set_as_the_naive_one() -> None:
-    retrieval = pytest.importorskip("blicer.retrieval")
+    from blicer.retrieval import Retriever
+
     generator = np.random.default_rng(5)
     source = generator.standard_normal((90, 8)).astype(np.float32)
     target = source[:70] + 0.4 * generator.standard_normal((70, 8)).astype(np.float32)
@@ -240,7 +241,7 @@ def test_the_engine_gives_the_same_set_as_the_naive_one() -> None:
     config = Config.resolve(
         overrides={"n_neg": 7, "n_aug": 15, "n_freq": 60, "n_aug_pool": 25, "n_rep": 2}
     )
-    engine = retrieval.Retriever(source, target, k_csls=10, device="cpu", precision="fp32")
+    engine = Retriever(source, target, k_csls=10, device="cpu", precision="fp32")
     built = build_pairs(engine, seeds, config)
     naive = build_pairs(NaiveRetriever(source, target, 10), seeds, config)  # type: ignore[arg-type]
     assert rows(built, SEED, SILVER) == rows(naive, SEED, SILVER)
