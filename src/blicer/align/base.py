@@ -66,6 +66,12 @@ class Aligner(ABC):
                 f"{cls.method} has no setting {unknown[0]!r}; "
                 f"it has {', '.join(cls.setting_names())}"
             )
+        for name, value in settings.items():
+            expected = str(inspect.signature(cls.__init__).parameters[name].annotation)
+            if not _is_of_type(value, expected):
+                raise InputError(
+                    f"the setting {name} of {cls.method} is {value!r}; expected {expected}"
+                )
         return cls(**settings)
 
     @classmethod
@@ -87,6 +93,17 @@ class Aligner(ABC):
             method=self.method,
             settings={**self.settings, **outcome},
         )
+
+
+def _is_of_type(value: Any, annotation: str) -> bool:
+    """Whether a value given by name (a command line, a file) fits ``int``, ``float | None``, …"""
+    plain = {"bool": bool, "int": int, "float": (int, float), "str": str, "None": type(None)}
+    names = [name.strip() for name in annotation.split("|")]
+    if not set(names) <= set(plain):
+        return True  # of a richer type: its constructor checks it
+    if isinstance(value, bool):
+        return "bool" in names
+    return any(isinstance(value, plain[name]) for name in names)  # type: ignore[arg-type]
 
 
 def seeds_to_indices(
