@@ -18,9 +18,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from blicer.topk import top_k
-
+ROWS_AT_ONCE = 512  # of similarities: enough for the multiplication, small for the cache
 SAMPLE = 64  # words scanned in full at every step, to measure what the pool misses
+
+
+def has_sparse_kernels(device: torch.device) -> bool:
+    """Whether torch has the sparse products below for this device (MPS has not)."""
+    return device.type in ("cpu", "cuda")
 
 
 def _csr(starts: Tensor, columns: Tensor, values: Tensor, size: tuple[int, int]) -> Tensor:
@@ -33,14 +37,13 @@ def _csr(starts: Tensor, columns: Tensor, values: Tensor, size: tuple[int, int])
 def pair_products(left: Tensor, right: Tensor, columns: Tensor) -> Tensor:
     """``out[i, j] = left[i] · right[columns[i, j]]`` without gathering the vectors."""
     rows, width = columns.shape
-    if left.device.type == "cpu":
-        starts = torch.arange(0, rows * width + 1, width)
+    if has_sparse_kernels(left.device):
+        starts = torch.arange(0, rows * width + 1, width, device=left.device)
         pattern = _csr(
             starts, columns.reshape(-1), left.new_zeros(rows * width), (rows, len(right))
         )
-        return (
-            torch.sparse.sampled_addmm(pattern, left, right.T, beta=0.0).values().view(rows, width)
-        )
+        products: Tensor = torch.sparse.sampled_addmm(pattern, left, right.T, beta=0.0).values()
+        return products.view(rows, width)
     part = max(1, 2**26 // (width * left.shape[1]))
     return torch.cat(
         [
@@ -74,14 +77,14 @@ class Transposed:
         return cls(order, order // columns.shape[1], counts.cumsum(0))
 
     def weighted_rows(self, weights: Tensor, left: Tensor) -> Tensor:
-        """``out[c] = Σ over entries (i, c) of weights · left[i]``; ``weights`` shaped as the pool."""
+        """``out[c]``: the sum of weights · left[i] over entries (i, c); weights as the pool."""
         values = weights.reshape(-1)[self.order]
         used = values != 0
         values, query = values[used], self.query[used]
         passed = torch.cat([used.new_zeros(1, dtype=torch.int64), used.cumsum(0)])
         starts = torch.cat([passed[:1], passed[self.ends]])
         candidates = len(self.ends)
-        if left.device.type == "cpu":
+        if has_sparse_kernels(left.device):
             return _csr(starts, query, values, (candidates, len(left))) @ left
         rows = torch.repeat_interleave(torch.arange(candidates, device=left.device), starts.diff())
         out = left.new_zeros(candidates, left.shape[1])
@@ -93,19 +96,34 @@ class Transposed:
 
 
 @dataclass(frozen=True)
+class Pool:
+    """For each query, the candidates that a full scan found nearest (the gold one left out)."""
+
+    columns: Tensor  # (queries, width) candidate rows, best first at the time of the scan
+    transposed: Transposed
+
+
+@dataclass(frozen=True)
 class Negatives:
     """The mined negatives of a step, inside the pool that they were chosen from."""
 
-    scores: Tensor  # (queries, n) cosines, best first
+    scores: Tensor  # (queries, n) cosines
     places: Tensor  # (queries, n) columns of the pool
-    words: Tensor  # (queries, n) candidate rows
-    transposed: Transposed
-    pool_width: int
+    pool: Pool
 
-    def spread(self, weights: Tensor) -> Tensor:
-        """Weights of the negatives, in the shape of the pool."""
-        full = weights.new_zeros(len(weights), self.pool_width)
-        return full.scatter_(1, self.places, weights)
+    @property
+    def words(self) -> Tensor:
+        """(queries, n) candidate rows."""
+        return self.pool.columns.gather(1, self.places)
+
+    def to_queries(self, weights: Tensor, candidates: Tensor) -> Tensor:
+        """``out[i]``: the weighted sum of query i's negatives."""
+        return weighted_rows(weights, self.words, candidates)
+
+    def to_candidates(self, weights: Tensor, queries: Tensor) -> Tensor:
+        """``out[c]``: the weighted sum of the queries that have c as a negative."""
+        full = weights.new_zeros(self.pool.columns.shape).scatter_(1, self.places, weights)
+        return self.pool.transposed.weighted_rows(full, queries)
 
 
 class NegativeMiner:
@@ -122,26 +140,57 @@ class NegativeMiner:
         memory_gb: float = 2.0,
         seed: int = 0,
     ) -> None:
-        self.gold, self.candidates = gold, candidates
-        self.negatives = max(1, min(negatives, candidates - 1))
+        self.gold = gold
+        self.negatives = min(negatives, candidates - 1)
         self.min_recall = min_recall
         wide = self.negatives if min_recall >= 1 else round(self.negatives * max(1.0, pool))
         self.width = min(wide, candidates - 1)
-        self.rows = max(16, int(memory_gb * 2**30 / 3 / (4 * candidates)))
-        self.generator = torch.Generator().manual_seed(seed)
-        self.columns: Tensor | None = None
-        self.transposed: Transposed | None = None
+        # A block of similarities, and as much again for the selection in it.
+        fitting = int(memory_gb * 2**30 / 2 / (4 * candidates))
+        self.block_rows = max(1, min(fitting, ROWS_AT_ONCE))
         self.scans = 0
         self.recalls: list[float] = []
+        self._generator = torch.Generator().manual_seed(seed)
+        self._pool: Pool | None = None
 
     def mine(self, queries: Tensor, candidates: Tensor) -> Negatives:
-        """Both as rows of unit length under the current maps; candidates by frequency."""
-        if self.columns is None or not self._pool_serves(queries, candidates):
-            self.columns = self._scan(queries, candidates, self.gold, self.width)
-            self.transposed = Transposed.of(self.columns, self.candidates)
-            self.scans += 1
-        scores = pair_products(queries, candidates, self.columns)
+        """Both as rows of unit length under the current maps."""
+        if self._pool is not None and self.min_recall < 1:
+            found = self._choose(self._pool, queries, candidates)
+            recall = self._recall(found, queries, candidates)
+            self.recalls.append(recall)
+            if recall >= self.min_recall:
+                return found
+        columns = self._scan(queries, candidates, self.gold, self.width)
+        self._pool = Pool(columns, Transposed.of(columns, len(candidates)))
+        self.scans += 1
+        return self._choose(self._pool, queries, candidates)
+
+    def _choose(self, pool: Pool, queries: Tensor, candidates: Tensor) -> Negatives:
+        scores = pair_products(queries, candidates, pool.columns)
         scores, places = scores.topk(self.negatives, dim=1, sorted=False)
-        assert_type = self.transposed
-        words = self.columns.gather(1, places)
-        return Negatives(scores, places, words, assert_type, self.width)
+        return Negatives(scores, places, pool)
+
+    def _recall(self, found: Negatives, queries: Tensor, candidates: Tensor) -> float:
+        """Share of the true nearest candidates that were found, on a sample of the queries."""
+        sample = torch.randperm(len(queries), generator=self._generator)[:SAMPLE]
+        sample = sample.to(queries.device)
+        true = self._scan(queries[sample], candidates, self.gold[sample], self.negatives)
+        mark = torch.zeros(len(sample), len(candidates), dtype=torch.bool, device=queries.device)
+        mark.scatter_(1, found.words[sample], True)
+        return float(mark.gather(1, true).float().mean())
+
+    def _scan(self, queries: Tensor, candidates: Tensor, gold: Tensor, width: int) -> Tensor:
+        columns = queries.new_empty(len(queries), width, dtype=torch.int64)
+        rows = min(self.block_rows, len(queries))
+        buffer = queries.new_empty(rows, len(candidates))
+        for start in range(0, len(queries), rows):
+            part = slice(start, start + rows)
+            block = buffer[: len(queries[part])]
+            torch.mm(queries[part], candidates.T, out=block)
+            # For hundreds of neighbours torch's own selection is faster than that by group maxima.
+            best = block.topk(width + 1, dim=1).indices
+            # The gold candidate, where it is in the list, moves to its end and is cut off.
+            is_gold = (best == gold[part, None]).to(torch.uint8)
+            columns[part] = best.gather(1, is_gold.argsort(dim=1, stable=True))[:, :width]
+        return columns
