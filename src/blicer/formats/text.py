@@ -124,12 +124,15 @@ class _Chunks:
     def next(self) -> bytes:
         """b"" at the end."""
         while data := self.stream.read(BLOCK_BYTES):
-            data = self.rest + data
             cut = data.rfind(b"\n") + 1
-            if not cut and len(data) > LONGEST_LINE:
-                raise FileError(self.stream.path, "has a line of over 64 MB; not text vectors")
-            chunk, self.rest = data[:cut], data[cut:]
-            if chunk and self._skip_header:
+            if not cut:
+                self.rest += data
+                if len(self.rest) > LONGEST_LINE:
+                    raise FileError(self.stream.path, "has a line of over 64 MB; not text vectors")
+                continue
+            chunk = b"".join((self.rest, memoryview(data)[:cut]))
+            self.rest = data[cut:]
+            if self._skip_header:
                 chunk, self._skip_header = chunk[chunk.index(b"\n") + 1 :], False
             if chunk:
                 return chunk

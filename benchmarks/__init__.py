@@ -1,0 +1,1 @@
+"""Benchmarks: each module has `run()` and prints what it measures."""
