@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-GROUP = 32  # numbers folded into one maximum
+GROUP = 16  # numbers folded into one maximum
 LONG_ROW = 1024  # shorter rows go to torch.topk at once
 
 
@@ -94,21 +94,17 @@ class RunningTopK:
             return
         members = torch.arange(GROUP, device=tile.device) * size
         places = group[:, None] + members
+        row_stride, column_stride = (1, tile.shape[1]) if columns else (tile.shape[1], 1)
+        found = tile.view(-1).take(word[:, None] * row_stride + places * column_stride)
+        entry, member = (found > threshold[word][:, None]).nonzero(as_tuple=True)
+        word, places, found = word[entry], places[entry, member], found[entry, member]
         if folded < offered:
-            rest = torch.arange(folded, offered, device=tile.device)
-            every = torch.arange(words, device=tile.device)
-            word = torch.cat([word.repeat_interleave(GROUP), every.repeat_interleave(len(rest))])
-            places = torch.cat([places.flatten(), rest.repeat(words)])
-        else:
-            word, places = word.repeat_interleave(GROUP), places.flatten()
-        width = tile.shape[1]
-        flat = places * width + word if columns else word * width + places
-        found = tile.reshape(-1)[flat]
-        enters = (found > threshold[word]).nonzero().flatten()
-        if len(enters):
-            self._merge_few(
-                values, indices, word[enters], places[enters] + first_index, found[enters]
-            )
+            rest = tile[folded:].T if columns else tile[:, folded:]
+            other, place = (rest > threshold[:, None]).nonzero(as_tuple=True)
+            word, found = torch.cat([word, other]), torch.cat([found, rest[other, place]])
+            places = torch.cat([places, place + folded])
+        if len(word):
+            self._merge_few(values, indices, word, places + first_index, found)
 
     def _merge_whole(
         self, tile: Tensor, values: Tensor, indices: Tensor, first_index: int, columns: bool
