@@ -32,6 +32,7 @@ class Induced:
     """Word pairs (pairs, 2) int64 on the CPU, and how similar best matches are on average."""
 
     pairs: Tensor
+    forward: int  # pairs found from the source side; they come first
     objective: float
 
 
@@ -166,7 +167,7 @@ def _nth(scores: Tensor, ranks: Tensor) -> Tensor:
 def _fold(block: Tensor) -> Tensor:
     """Column-wise maxima of groups of GROUP consecutive rows; the last group may be smaller."""
     whole = len(block) // GROUP * GROUP
-    maxima = block[:whole].unflatten(0, (-1, GROUP)).amax(dim=1)
+    maxima: Tensor = block[:whole].unflatten(0, (-1, GROUP)).amax(dim=1)
     if whole == len(block):
         return maxima
     return torch.cat([maxima, block[whole:].amax(dim=0, keepdim=True)])
@@ -206,9 +207,7 @@ def _united(forward: Tensor, backward: Tensor, best_x: Tensor, best_y: Tensor) -
     """Both directions' pairs; a word with no survivor gives none."""
     words_x = torch.arange(len(forward), device=forward.device)
     words_y = torch.arange(len(backward), device=forward.device)
-    pairs = torch.cat(
-        [torch.stack([words_x, forward], dim=1), torch.stack([backward, words_y], dim=1)]
-    )
-    pairs = pairs[(pairs >= 0).all(dim=1)]
+    from_x = torch.stack([words_x, forward], dim=1)[forward >= 0]
+    from_y = torch.stack([backward, words_y], dim=1)[backward >= 0]
     objective = (best_x.double().mean() + best_y.double().mean()) / 2
-    return Induced(pairs.cpu(), float(objective))
+    return Induced(torch.cat([from_x, from_y]).cpu(), len(from_x), float(objective))

@@ -1,0 +1,104 @@
+"""The shape that methods share: presets, settings, normalisation, PCA."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import blicer.align
+from blicer.align import Procrustes, VecMap
+from blicer.align.base import prepare
+from blicer.align.linear import apply_, centre_, normalise_, principal_directions, unit_
+from blicer.embeddings import Embeddings
+from blicer.errors import InputError
+
+CPU = torch.device("cpu")
+
+
+def test_presets_and_overrides() -> None:
+    aligner = VecMap.preset("semi-supervised", words=500)
+    assert isinstance(aligner, VecMap)
+    assert aligner.settings["self_learning"] is True
+    assert aligner.settings["words"] == 500
+    assert VecMap.preset("unsupervised").settings["init"] == "distributions"
+
+
+def test_settings_are_the_constructors() -> None:
+    assert Procrustes(centre=False).settings == {"centre": False, "device": "auto"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "overrides", "expected"),
+    [
+        (Procrustes, "unsupervised", {}, "procrustes has no mode 'unsupervised'; it has semi_"),
+        (VecMap, "supervised", {"wrods": 1}, "vecmap has no setting 'wrods'; it has init, "),
+        (VecMap, "supervised", {"words": "many"}, "words of vecmap is 'many'; expected int"),
+        (VecMap, "supervised", {"words": True}, "words of vecmap is True; expected int"),
+        (VecMap, "supervised", {"self_learning": 1}, "is 1; expected bool"),
+        (VecMap, "supervised", {"keep_start": 0}, "keep_start is 0; expected a probability"),
+        (VecMap, "supervised", {"keep_factor": 1}, "keep_factor is 1; expected more than 1"),
+        (VecMap, "supervised", {"words": 0}, "words is 0; expected at least 1"),
+        (VecMap, "supervised", {"init": "magic"}, "init is 'magic'; expected one of seeds"),
+    ],
+)
+def test_wrong_settings(kind, name: str, overrides: dict, expected: str) -> None:
+    with pytest.raises(InputError) as caught:
+        kind.preset(name, **overrides)
+    assert expected in str(caught.value)
+
+
+def test_every_method_has_its_class() -> None:
+    for method, name in blicer.align.METHODS.items():
+        kind = getattr(blicer.align, name)
+        assert kind.method == method
+        assert "supervised" in kind.presets
+    with pytest.raises(AttributeError):
+        _ = blicer.align.NoSuchMethod
+
+
+def test_normalisation_by_hand() -> None:
+    rows = torch.tensor([[3.0, 4.0], [0.0, 2.0], [0.0, 0.0]])
+    torch.testing.assert_close(unit_(rows.clone()), torch.tensor([[0.6, 0.8], [0, 1], [0, 0.0]]))
+    torch.testing.assert_close(
+        centre_(rows.clone()), torch.tensor([[2.0, 2.0], [-1.0, 0.0], [-1.0, -2.0]])
+    )
+    both = normalise_(rows.clone(), ("unit", "centre", "unit"))
+    torch.testing.assert_close(both.norm(dim=1), torch.ones(3))
+
+
+def test_blocks_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(0)
+    rows = torch.from_numpy(random.standard_normal((50, 6)).astype(np.float32))
+    weights = torch.from_numpy(random.standard_normal((6, 6)))
+    whole = apply_(normalise_(rows.clone(), ("unit", "centre")), weights)
+    monkeypatch.setattr("blicer.align.linear.BLOCK_ROWS", 7)
+    torch.testing.assert_close(apply_(normalise_(rows.clone(), ("unit", "centre")), weights), whole)
+
+
+def test_principal_directions_against_svd() -> None:
+    random = np.random.default_rng(0)
+    rows = random.standard_normal((100, 6)) * np.array([5, 4, 3, 2, 1, 0.5])
+    found = principal_directions(torch.from_numpy(rows.astype(np.float32)), 3).numpy()
+    expected = np.linalg.svd(rows)[2][:3].T
+    np.testing.assert_allclose(np.abs((found * expected).sum(axis=0)), 1.0, atol=1e-6)
+
+
+def test_prepare_gives_unit_rows_of_one_dimension() -> None:
+    random = np.random.default_rng(0)
+    wide = Embeddings([str(i) for i in range(40)], random.standard_normal((40, 9)))
+    narrow = Embeddings([str(i) for i in range(30)], random.standard_normal((30, 5)))
+    for normalisation in (("unit",), ("unit", "centre", "unit")):
+        x, y = prepare(wide, narrow, normalisation=normalisation, device=CPU)
+        assert (x.shape, y.shape) == ((40, 5), (30, 5))
+        torch.testing.assert_close(x.norm(dim=1), torch.ones(40))
+        torch.testing.assert_close(y.norm(dim=1), torch.ones(30))
+
+
+def test_memory_mapped_vectors_are_not_changed(tmp_path) -> None:
+    random = np.random.default_rng(0)
+    Embeddings([str(i) for i in range(40)], random.standard_normal((40, 9))).save(tmp_path / "e")
+    loaded = Embeddings.load(tmp_path / "e")
+    before = np.array(loaded.vectors)
+    prepare(loaded, loaded, device=CPU)
+    np.testing.assert_array_equal(loaded.vectors, before)

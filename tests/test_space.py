@@ -1,0 +1,129 @@
+"""Spaces on disk: what is written comes back, and nothing else is overwritten or trusted."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from blicer.align import Space
+from blicer.embeddings import Embeddings
+from blicer.errors import FileError, InputError
+
+
+def small_space(settings: dict | None = None) -> Space:
+    random = np.random.default_rng(0)
+    source = Embeddings(["cat", "dog", "ice cream"], random.standard_normal((3, 4)), "en")
+    target = Embeddings(["Кот", "собака"], random.standard_normal((2, 4)), "ru")
+    return Space(source, target, method="vecmap", settings=settings or {})
+
+
+def test_round_trip(tmp_path: Path) -> None:
+    space = small_space({"reweight": np.float64(0.5), "words": np.int64(3), "path": Path("a")})
+    space.save(tmp_path / "s")
+    again = Space.load(tmp_path / "s")
+    assert again.source.words == space.source.words
+    assert again.target.words == ["Кот", "собака"]
+    np.testing.assert_array_equal(again.source.vectors, space.source.vectors)
+    np.testing.assert_array_equal(again.target.vectors, space.target.vectors)
+    assert (again.source.language, again.target.language) == ("en", "ru")
+    assert again.method == "vecmap"
+    assert again.settings == {"reweight": 0.5, "words": 3, "path": "a"}
+    assert isinstance(again.source.vectors, np.memmap)
+
+
+def test_saved_files_are_plain(tmp_path: Path) -> None:
+    small_space().save(tmp_path / "s")
+    suffixes = {path.suffix for path in (tmp_path / "s").rglob("*") if path.is_file()}
+    assert suffixes == {".json", ".safetensors"}
+    description = json.loads((tmp_path / "s" / "space.json").read_text())
+    assert (description["format"], description["version"]) == ("blicer-space", 1)
+
+
+def test_save_replaces_a_space_but_nothing_else(tmp_path: Path) -> None:
+    space = small_space()
+    space.save(tmp_path / "s")
+    small_space({"seed": 3}).save(tmp_path / "s")
+    assert Space.load(tmp_path / "s").settings == {"seed": 3}
+    mine = tmp_path / "thesis"
+    mine.mkdir()
+    (mine / "chapter1.tex").write_text("precious")
+    with pytest.raises(FileError, match="is not a space; it is left as it is"):
+        space.save(mine)
+    assert (mine / "chapter1.tex").read_text() == "precious"
+
+
+def test_settings_that_json_cannot_hold(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot be written as JSON"):
+        small_space({"odd": object()}).save(tmp_path / "s")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_vec_files_are_readable(tmp_path: Path) -> None:
+    space = small_space()
+    source, target = space.save_vec(tmp_path / "out")
+    assert (source.name, target.name) == ("source.en.vec", "target.ru.vec")
+    first = source.read_text(encoding="utf-8").splitlines()[0]
+    assert first == "3 4"
+    again = Embeddings.load(target, lowercase=False, cache=False)
+    assert again.words == space.target.words
+    np.testing.assert_allclose(again.vectors, space.target.vectors, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"format": "other"}, "expected format 'blicer-space'"),
+        ({"version": 99}, "has version 99 of the format; this blicer reads version 1"),
+        ({"settings": None}, "lacks the method, its settings, or a side"),
+        ({"source": {"words": 7}}, "has 3 words; space.json says 7"),
+    ],
+)
+def test_damaged_description(tmp_path: Path, change: dict, expected: str) -> None:
+    small_space().save(tmp_path / "s")
+    path = tmp_path / "s" / "space.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(FileError) as caught:
+        Space.load(tmp_path / "s")
+    assert expected in str(caught.value)
+
+
+def test_not_a_space(tmp_path: Path) -> None:
+    with pytest.raises(FileError, match=r"is not a space: there is no space\.json in it"):
+        Space.load(tmp_path)
+    small_space().save(tmp_path / "s")
+    (tmp_path / "s" / "space.json").write_text("{")
+    with pytest.raises(FileError, match="is not JSON"):
+        Space.load(tmp_path / "s")
+
+
+def test_dimensions_must_agree() -> None:
+    narrow, wide = Embeddings(["a"], np.ones((1, 2))), Embeddings(["b"], np.ones((1, 3)))
+    with pytest.raises(InputError, match="found 2 on the source side and 3 on the target side"):
+        Space(narrow, wide)
+
+
+def test_gold_ranks_follow_csls() -> None:
+    """Both directions against CSLS written out."""
+    random = np.random.default_rng(1)
+    x, y = random.standard_normal((2, 30, 5)).astype(np.float32)
+    space = Space(
+        Embeddings([f"s{i}" for i in range(30)], x), Embeddings([f"t{i}" for i in range(30)], y)
+    )
+    cosines = (x / np.linalg.norm(x, axis=1, keepdims=True)) @ (
+        y / np.linalg.norm(y, axis=1, keepdims=True)
+    ).T
+    hub_x = np.sort(cosines, axis=1)[:, -10:].mean(axis=1)
+    hub_y = np.sort(cosines, axis=0)[-10:].mean(axis=0)
+    csls = 2 * cosines - hub_x[:, None] - hub_y
+    queries = np.array([0, 7, 29])
+    golds = [np.array([1, 2]), np.array([7]), np.array([3])]
+    for reverse, scores in ((False, csls), (True, csls.T)):
+        ranks = space.gold_ranks(queries, golds, reverse=reverse)
+        expected = [
+            1 + int((scores[q] > scores[q][gold].max()).sum())
+            for q, gold in zip(queries, golds, strict=True)
+        ]
+        assert ranks.tolist() == expected
