@@ -60,7 +60,7 @@ READABLE = [
         b"3 2\n" + GOOD + b"eel 0.2",
         ["cat", "dog"],
         {"truncated": 1},
-        mentions="line 4 (1 numbers, expected 2)",
+        mentions="line 4 (1 number, expected 2)",
     ),
     Case("truncated_in_word.vec", b"3 2\n" + GOOD + b"ee", ["cat", "dog"], {"truncated": 1}),
     Case(
@@ -68,7 +68,7 @@ READABLE = [
         b"cat 0.5 -1.5\neel 1.5\ndog 1.0 2.0\n",
         ["cat", "dog"],
         {"wrong_length": 1},
-        mentions="line 2 (1 numbers, expected 2)",
+        mentions="line 2 (1 number, expected 2)",
     ),
     Case(
         "long_line.vec",

@@ -153,7 +153,7 @@ class Embeddings:
 
 def _checked_matrix(words: Sequence[str], vectors: Any, *, distinct: bool = True) -> np.ndarray:
     if hasattr(vectors, "detach"):  # a torch tensor, without importing torch
-        vectors = vectors.detach().cpu().numpy()
+        vectors = vectors.detach().cpu().float().numpy()  # NumPy has no bfloat16
     try:
         matrix = np.ascontiguousarray(vectors, dtype=np.float32)
     except (TypeError, ValueError) as error:

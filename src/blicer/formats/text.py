@@ -159,8 +159,8 @@ def _check_whole(
         why = "; ".join(line.removeprefix(f"{report.source}: ") for line in report.lines())
         raise FileError(
             path,
-            f"only {seen.vectors:,} of {seen.vectors + report.dropped:,} lines are a word and "
-            f"{layout.dim} numbers ({why})",
+            f"only {len(collector.words):,} of {seen.lines - report['blank']:,} lines are a word "
+            f"and {layout.dim} usable numbers: {why}",
         )
     bad = report["not_utf8"]
     if bad >= _FEWEST_BAD_ENCODING and bad > _MOST_BAD_ENCODING * (bad + seen.vectors):

@@ -177,7 +177,7 @@ def read_line(line: bytes, dim: int) -> tuple[str, np.ndarray] | tuple[str, str]
         lost_word = len(tokens) == dim and all(is_decimal(token) for token in tokens)
         if lost_word:
             return "no_word", ""
-        return "wrong_length", f"{len(tokens) - 1} numbers, expected {dim}"
+        return "wrong_length", _found(len(tokens) - 1, dim)
     for token in tokens[-dim:]:
         if not is_number(token):
             return _not_numbers(tokens, token, dim)
@@ -185,7 +185,7 @@ def read_line(line: bytes, dim: int) -> tuple[str, np.ndarray] | tuple[str, str]
         extra = dim
         while extra < len(tokens) - 1 and is_number(tokens[-1 - extra]):
             extra += 1
-        return "wrong_length", f"{extra} numbers, expected {dim}"
+        return "wrong_length", _found(extra, dim)
     raw = _text_before(line, dim)
     try:
         word = raw.decode("utf-8")
@@ -193,6 +193,10 @@ def read_line(line: bytes, dim: int) -> tuple[str, np.ndarray] | tuple[str, str]
         return "not_utf8", repr(raw[:40])[1:]
     with np.errstate(over="ignore"):
         return word, np.array([float(t) for t in tokens[-dim:]]).astype(np.float32)
+
+
+def _found(numbers: int, dim: int) -> str:
+    return f"{numbers} number{'' if numbers == 1 else 's'}, expected {dim}"
 
 
 def _is_entry(token: bytes, numbers: list[bytes]) -> bool:
@@ -212,7 +216,7 @@ def _not_numbers(tokens: list[bytes], token: bytes, dim: int) -> tuple[str, str]
         and 0 < numbers < dim
         and all(not is_number(t) for t in tokens[: len(tokens) - numbers])
     ):
-        return "wrong_length", f"{numbers} numbers, expected {dim}"
+        return "wrong_length", _found(numbers, dim)
     return "not_numbers", f"found {token[:30].decode('utf-8', errors='replace')!r}"
 
 
