@@ -217,6 +217,7 @@ def test_recovers_a_noisy_rotation(preset: str, seeds: int) -> None:
     rounds = space.settings["rounds_run"]
     assert len(rounds) == method.rounds
     assert rounds[0]["mined_pairs"] == 0 < rounds[1]["mined_pairs"]
+    assert all(each["last_loss"] < each["first_loss"] for each in rounds)
     trained = {each["pairs"] for each in rounds}
     assert (trained == {seeds}) == (preset == "supervised")
 
@@ -239,9 +240,10 @@ def test_unsupervised_uses_the_first_dictionary_that_it_mined(
 ) -> None:
     source, target, _ = rotated_space(words=300, dim=8, noise=0.1)
     first = np.column_stack([np.arange(60), np.arange(60)])
-    monkeypatch.setattr(Contrastive, "_first_dictionary", lambda self, s, t: first)
+    monkeypatch.setattr(Contrastive, "_first_dictionary", lambda self, s, t: (first, {"ok": 1}))
     space = Contrastive.preset("unsupervised", **QUICK).align(source, target)
     assert space.settings["rounds_run"][0]["pairs"] == 60
+    assert space.settings["start"] == {"ok": 1}
     assert first_ranks(space, 100, 300) > 0.9
 
 
