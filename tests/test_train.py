@@ -101,7 +101,7 @@ def test_held_out_words_reach_neither_mapping_nor_cross_encoder(
 
 
 def test_folds_hold_out_every_seed_once(seeds: Lexicon) -> None:
-    splits = chain._splits(seeds, Recipe(folds=4), 33)
+    splits = chain.held_out_splits(seeds, Recipe(folds=4))
     held = [pair for _, part in splits for pair in part]
     assert sorted(held) == sorted(seeds.pairs)
     for rest, part in splits:

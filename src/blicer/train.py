@@ -55,6 +55,8 @@ class Recipe:
     """Share of the seed words that λ and the calibration are chosen on; 0 needs a fixed λ."""
     folds: int = 1
     """Above 1: as many cross-validation folds instead of one held-out part (for few seeds)."""
+    split_seed: int = 33
+    """Which words are held out; apart from the training's own seed, so that runs compare."""
     refit: bool = True
     """Fit everything again on all seeds after the choice."""
     names: tuple[str | None, str | None] = (None, None)
@@ -92,7 +94,7 @@ def train(
     usable = workshop.usable(seeds)
     views: list[HeldOutView] = []
     fitted: Fitted | None = None
-    for number, (rest, held) in enumerate(_splits(usable, recipe, config.seed), start=1):
+    for number, (rest, held) in enumerate(held_out_splits(usable, recipe), start=1):
         many = f" (fold {number} of {recipe.folds})" if recipe.folds > 1 else ""
         note(f"fitting on {len(rest)} seed pairs, holding out {len(held)}{many}")
         fitted = workshop.fit(rest, reserved=held)
@@ -276,7 +278,7 @@ def make_aligner(method: str, preset: str, recipe: Recipe) -> Any:
     return aligner.preset(mode, **settings)
 
 
-def _splits(seeds: Lexicon, recipe: Recipe, seed: int) -> list[tuple[Lexicon, Lexicon]]:
+def held_out_splits(seeds: Lexicon, recipe: Recipe) -> list[tuple[Lexicon, Lexicon]]:
     """(rest, held out) for each fold; no word of either language on both sides of a fold."""
     if not 0 <= recipe.holdout < 1:
         raise InputError(f"holdout is {recipe.holdout}; expected a number from 0 to below 1")
@@ -285,13 +287,13 @@ def _splits(seeds: Lexicon, recipe: Recipe, seed: int) -> list[tuple[Lexicon, Le
     if recipe.folds == 1:
         if recipe.holdout == 0:
             return []
-        return [seeds.split(recipe.holdout, seed=seed, share_targets=False)]
+        return [seeds.split(recipe.holdout, seed=recipe.split_seed, share_targets=False)]
     splits, left = [], seeds
     for remaining in range(recipe.folds, 0, -1):
         if remaining == 1:
             held = left
         else:
-            left, held = left.split(1 / remaining, seed=seed, share_targets=False)
+            left, held = left.split(1 / remaining, seed=recipe.split_seed, share_targets=False)
         inside = set(held.pairs)
         splits.append((Lexicon(pair for pair in seeds if pair not in inside), held))
     return splits
