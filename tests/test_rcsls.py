@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from benchmarks import rcsls_iteration
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks import rcsls_iteration
 from blicer.align.procrustes import Procrustes
 from blicer.align.rcsls import RCSLS, descend, spectral_projection
 from blicer.align.relaxed_csls import RelaxedCSLS
@@ -166,6 +166,20 @@ def test_never_ends_worse_than_procrustes(rate: float | str, relaxed: bool) -> N
     assert end <= start + 1e-5
 
 
+@pytest.mark.parametrize("side", ["source", "target", "auto"])
+def test_only_one_side_is_mapped(side: str) -> None:
+    source, target, pairs = rotated_space(words=400, noise=0.15)
+    space = RCSLS(mapped_side=side, device="cpu").align(source, target, Lexicon(pairs[:200]))
+    assert first_ranks(space, 200, 400) > 0.95
+    mapped = space.settings["side_mapped"]
+    assert side in (mapped, "auto")
+    given, made = (source, space.source) if mapped == "target" else (target, space.target)
+    rows = given.vectors / np.linalg.norm(given.vectors, axis=1, keepdims=True)
+    rows = rows - rows.mean(axis=0)
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    assert np.allclose(made.vectors, rows, atol=1e-5)
+
+
 def test_same_seed_same_space() -> None:
     source, target, pairs = rotated_space(words=200, dim=8)
     first, second = (
@@ -199,6 +213,7 @@ def test_unequal_dimensions(narrow: str) -> None:
     [
         ({"learning_rate": "fast"}, "'auto'"),
         ({"learning_rate": 0.0}, "above 0"),
+        ({"mapped_side": "left"}, "source, target or auto"),
         ({"iterations": -1}, "iterations is -1"),
         ({"neighbours": 0}, "neighbours is 0"),
         ({"words": 0}, "words is 0"),
