@@ -199,6 +199,11 @@ class Workshop:
         return Fitted(space, pairs, scorers)
 
     def _space(self, seeds: Lexicon) -> Space:
+        space = self._aligned(seeds)
+        space.settings["k_csls"] = self.config.k_csls
+        return space
+
+    def _aligned(self, seeds: Lexicon) -> Space:
         given = self.recipe.space
         if isinstance(given, Space):
             return given

@@ -59,8 +59,12 @@ class Space:
         """The nearest-neighbour engine over this space, made on first use and kept."""
         from blicer.retrieval import Retriever
 
-        device = self.settings.get("device", "auto")
-        return Retriever(self.source.vectors, self.target.vectors, device=_usable(device))
+        return Retriever(
+            self.source.vectors,
+            self.target.vectors,
+            k_csls=int(self.settings.get("k_csls", 10)),
+            device=_usable(self.settings.get("device", "auto")),
+        )
 
     def gold_ranks(
         self, queries: np.ndarray, golds: Sequence[np.ndarray], *, reverse: bool = False
