@@ -107,13 +107,34 @@ def test_max_length_without_room_for_words(loaded: dict[str, tuple[Any, Any]]) -
         PairEncoder(loaded["bert"][1], 4)
 
 
-@given(st.lists(st.integers(1, 30), max_size=40), st.integers(1, 100))
-def test_token_batches_hold_every_row_once_and_the_budget(lengths: list[int], tokens: int) -> None:
-    batches = list(token_batches(np.array(lengths, dtype=np.int64), tokens))
+@given(st.lists(st.integers(1, 30), max_size=40), st.integers(1, 100), st.integers(0, 50))
+def test_token_batches_hold_every_row_once_and_the_budget(
+    lengths: list[int], tokens: int, pass_cost: int
+) -> None:
+    batches = list(token_batches(np.array(lengths, dtype=np.int64), tokens, pass_cost))
     assert sorted(int(i) for batch in batches for i in batch) == list(range(len(lengths)))
     for batch in batches:
         widest = max(lengths[i] for i in batch)
         assert len(batch) == 1 or widest * len(batch) <= tokens
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=9), st.integers(0, 12))
+def test_token_batches_are_the_cheapest(lengths: list[int], pass_cost: int) -> None:
+    roomy = 1000
+    batches = list(token_batches(np.array(lengths, dtype=np.int64), roomy, pass_cost))
+    cost = sum(max(lengths[i] for i in b) * len(b) + pass_cost for b in batches)
+    falling = sorted(lengths, reverse=True)
+    every = []
+    for mask in range(2 ** (len(falling) - 1)):  # every way to cut the sorted rows
+        groups, group = [], [falling[0]]
+        for i, length in enumerate(falling[1:]):
+            if mask >> i & 1:
+                groups.append(group)
+                group = []
+            group.append(length)
+        groups.append(group)
+        every.append(sum(g[0] * len(g) + pass_cost for g in groups))
+    assert cost == min(every)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -66,7 +66,7 @@ def best_first(
     weights: Sequence[float],
     score: ScoreParts,
     *,
-    batch_size: int = 256,
+    batch_size: int = 64,
 ) -> BestFirst:
     """The top-1 of full scoring (ties: the earlier candidate), scoring only what can matter.
 
