@@ -15,10 +15,14 @@ if TYPE_CHECKING:
 
 @app.command()
 def train(
-    source: Annotated[Path, typer.Argument(help="Source vectors.")],
-    target: Annotated[Path, typer.Argument(help="Target vectors.")],
     seeds: Annotated[Path, typer.Option(help="Seed dictionary, source word first.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder of the translator.")],
+    source: Annotated[
+        Path | None, typer.Argument(help="Source vectors.", show_default=False)
+    ] = None,
+    target: Annotated[
+        Path | None, typer.Argument(help="Target vectors.", show_default=False)
+    ] = None,
     space: Annotated[
         str, typer.Option(help="vecmap, rcsls, c1, procrustes, or the folder of a space.")
     ] = "vecmap",
@@ -72,6 +76,7 @@ def train(
     from blicer.align.space import Space
     from blicer.config import Config, parse_assignments
     from blicer.embeddings import Embeddings
+    from blicer.errors import InputError
     from blicer.files import check_writable
     from blicer.lexicon import Lexicon
     from blicer.train import Recipe, preset_for, work_folder
@@ -88,14 +93,19 @@ def train(
     chosen = Config.resolve(
         preset, file=config, overrides={"preset": preset_for(len(lexicon))} | overrides
     )
+    languages = (source_language, target_language)
     given: str | Space = space
     if Path(space).is_dir():
         given = Space.load(space)
         left, right = given.source, given.target
+        for side, language in zip((left, right), languages, strict=True):
+            side.language = language or side.language
+    elif source is None or target is None:
+        raise InputError("training needs two vector files, or a saved space with --space FOLDER")
     else:
         left, right = (
             Embeddings.load(path, max_words=max_words, lowercase=not keep_case, language=language)
-            for path, language in ((source, source_language), (target, target_language))
+            for path, language in zip((source, target), languages, strict=True)
         )
     recipe = Recipe(
         space=given,
