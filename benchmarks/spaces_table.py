@@ -107,7 +107,7 @@ def cell(data: Path, pair: str, seeds: str, method: str) -> dict[str, Any]:
     return {
         "forward": 100 * result.forward["p@1"],
         "backward": 100 * result.backward["p@1"],
-        "queries": [result.forward["queries"], result.backward["queries"]],
+        "queries": [result.forward.queries, result.backward.queries],
         "seconds": round(seconds, 1),
         "cpu_seconds": round(cpu_seconds, 1),
         "settings": space.settings,

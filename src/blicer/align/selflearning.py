@@ -50,6 +50,7 @@ def self_learn(
     *,
     seed: int = 0,
     memory_gb: float = 2.0,
+    label: str = "self-learning",
 ) -> Learned:
     """Self-learning with the orthogonal map from a first dictionary (pairs, 2) of rows."""
     generator = torch.Generator().manual_seed(seed)
@@ -69,7 +70,7 @@ def self_learn(
     started = time.monotonic()
     keep, best, last_rise, iteration = schedule.keep_start, float("-inf"), 0, 0
     objective, stalled = best, True
-    with progress.task("self-learning") as running:
+    with progress.task(label) as running:
         while True:
             iteration += 1
             if iteration - last_rise > schedule.patience:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -13,7 +14,7 @@ from blicer.align.base import Aligner, prepare, seeds_to_indices
 from blicer.align.first_dictionary import from_distributions, from_identical, from_numerals
 from blicer.align.linear import apply_, cross_product, orthogonal_map
 from blicer.align.procrustes import distinct_pairs
-from blicer.align.selflearning import Schedule, self_learn
+from blicer.align.selflearning import Learned, Schedule, self_learn
 from blicer.align.space import Space
 from blicer.align.trust import Trust, check_trust
 from blicer.devices import resolve_device
@@ -100,12 +101,11 @@ class VecMap(Aligner):
                 x, y, pairs, self._schedule(), seed=self.seed, memory_gb=self.memory_gb
             )
             pairs = learned.pairs
-            outcome |= {"objective": learned.objective, "iterations": learned.iterations}
-        whitened = final_map_(x, y, pairs, self.reweight)
-        outcome["whitened"] = whitened
-        if self.self_learning:
-            trust = check_trust(x[: self.words], y[: self.words], seed=self.seed)
-            outcome |= self._report(trust)
+            trust = check_trust(
+                x, y, pairs, seed=self.seed, k_csls=self.k_csls, memory_gb=self.memory_gb
+            )
+            outcome |= self._verdict(learned, trust)
+        outcome["whitened"] = final_map_(x, y, pairs, self.reweight)
         return self.space(source, target, x, y, **outcome)
 
     def _given_dictionary(
@@ -131,8 +131,34 @@ class VecMap(Aligner):
             max_iterations=self.max_iterations,
         )
 
-    def _report(self, trust: Trust) -> dict[str, Any]:
-        return {}
+    def _verdict(self, learned: Learned, trust: Trust) -> dict[str, Any]:
+        """How self-learning went; a run that failed is not handed over in silence."""
+        outcome: dict[str, Any] = {
+            "objective": learned.objective,
+            "iterations": learned.iterations,
+            "trust": round(trust.score, 4),
+            "converged": trust.enough,
+        }
+        if not learned.stalled:
+            note(f"self-learning was cut short after {learned.iterations} iterations, as set")
+        if not trust.enough:
+            outcome["verdict"] = (
+                "self-learning did not find a common structure of the two spaces (objective "
+                f"{100 * learned.objective:.1f} %; {100 * trust.agreement:.0f} % of held-out pairs "
+                f"agree, {100 * trust.chance:.0f} % would by chance): {self._advice()}"
+            )
+            warnings.warn(outcome["verdict"], stacklevel=3)
+        return outcome
+
+    def _advice(self) -> str:
+        if self.init == "seeds":
+            return "give more seed pairs, or check that they are right"
+        others = [init for init in ("identical", "numerals") if init != self.init]
+        return (
+            f"give seed pairs (some hundreds suffice), try the mode {' or '.join(others)} or "
+            "another seed of the random draws, and check that both sides are vectors of frequent "
+            "words, most frequent first"
+        )
 
 
 def whitening(rows: Tensor) -> Tensor | None:
