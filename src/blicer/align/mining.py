@@ -149,7 +149,7 @@ class NegativeMiner:
         fitting = int(memory_gb * 2**30 / 2 / (4 * candidates))
         self.block_rows = max(1, min(fitting, ROWS_AT_ONCE))
         self.scans = 0
-        self.recalls: list[float] = []
+        self.recalls: list[float] = []  # measured, of the steps that needed no scan
         self._generator = torch.Generator().manual_seed(seed)
         self._pool: Pool | None = None
 
@@ -158,8 +158,8 @@ class NegativeMiner:
         if self._pool is not None and self.min_recall < 1:
             found = self._choose(self._pool, queries, candidates)
             recall = self._recall(found, queries, candidates)
-            self.recalls.append(recall)
             if recall >= self.min_recall:
+                self.recalls.append(recall)
                 return found
         columns = self._scan(queries, candidates, self.gold, self.width)
         self._pool = Pool(columns, Transposed.of(columns, len(candidates)))

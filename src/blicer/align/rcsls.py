@@ -85,8 +85,8 @@ class RCSLS(Aligner):
     ``learning_rate="auto"`` finds out how far to go: on four fifths of the seed words it descends
     in growing steps for as long as the CSLS loss of the other fifth falls, then goes as far with
     all seeds. The loss holds the hubness of both sides, so one space serves both directions;
-    ``mapped_side`` says which side's words the map moves (``target`` is what the literature does
-    for the other direction; ``auto`` takes the side with the lower held-out loss).
+    ``mapped_side`` says which side's words the map moves: ``auto`` takes the side with the lower
+    held-out loss, ``source`` and ``target`` are the literature's two directions.
 
     >>> space = RCSLS().align(english, french, seeds)  # doctest: +SKIP
     """
@@ -98,7 +98,7 @@ class RCSLS(Aligner):
         self,
         *,
         learning_rate: float | str = "auto",
-        mapped_side: str = "source",
+        mapped_side: str = "auto",
         iterations: int = 10,
         neighbours: int = 10,
         words: int = 200_000,
