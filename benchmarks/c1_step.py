@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from benchmarks.peak import measure
 from torch import Tensor
 
+from benchmarks.peak import measure
 from blicer.align.contrastive_step import contrastive_step, mapped_unit
 from blicer.align.mining import NegativeMiner
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from benchmarks.peak import measure
 
+from benchmarks.peak import measure
 from blicer.align.induction import Induced, induce
 from blicer.align.linear import orthogonal_map
 

@@ -81,7 +81,7 @@ def test_defaults() -> None:
 
 
 def test_every_setting_of_training_can_be_given() -> None:
-    from blicer.training_settings import TrainingSettings
+    from blicer.crossencoder.training_settings import TrainingSettings
 
     settings = TrainingSettings()
     names = [field.name for field in dataclasses.fields(settings)]

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from benchmarks import c1_step
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks import c1_step
 from blicer.align import mining
 from blicer.align.contrastive import Contrastive, closed_form_maps
 from blicer.align.contrastive_step import contrastive_step

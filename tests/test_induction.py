@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from benchmarks.vecmap_iteration import baseline, ours, synthetic
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.vecmap_iteration import baseline, ours, synthetic
 from blicer.align import induction
 from blicer.align.induction import draw_ranks, induce, small_k
 

@@ -16,9 +16,9 @@ import torch
 from safetensors.torch import load_file
 from sentence_transformers import CrossEncoder
 
+from blicer.crossencoder.training_settings import TrainingSettings, learning_rate_factor
 from blicer.errors import BlicerError, FileError, InputError, MissingDependency
 from blicer.reranker import Reranker
-from blicer.training_settings import TrainingSettings, learning_rate_factor
 from tiny_models import tiny_encoder, toy_pairs
 
 FAST: dict[str, Any] = {"device": "cpu", "epochs": 2, "batch_size": 16, "learning_rate": 1e-3}
@@ -83,7 +83,7 @@ def plain_training(
     folder: Path, left: list[str], right: list[str], labels: list[float], settings: TrainingSettings
 ) -> dict[str, torch.Tensor]:
     """Textbook loop: whole batches, whole table, stock AdamW. Dropout must be 0."""
-    from blicer.encoder import load_encoder
+    from blicer.crossencoder.encoder import load_encoder
 
     model, tokenizer = load_encoder(folder, seed=settings.seed)
     model.train()
@@ -193,7 +193,7 @@ def test_freezing_and_slowing_the_table(encoders: dict[str, Path]) -> None:
 def test_average_is_the_mean_of_the_last_weights(
     encoders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from blicer import training
+    from blicer.crossencoder import training
 
     seen: list[torch.Tensor] = []
     real = training.Run._step

@@ -14,11 +14,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from blicer.encoder import load_encoder, resolve_precision
+from blicer.crossencoder.encoder import load_encoder, resolve_precision
+from blicer.crossencoder.pair_tokens import PairEncoder, longest_first
+from blicer.crossencoder.scorecache import ScoreCache
+from blicer.crossencoder.scoring import distinct_pairs, score_pairs, token_batches
 from blicer.errors import InputError
-from blicer.pair_tokens import PairEncoder, longest_first
-from blicer.scorecache import ScoreCache
-from blicer.scoring import distinct_pairs, score_pairs, token_batches
 from tiny_models import tiny_encoder, toy_pairs
 
 CPU = torch.device("cpu")
@@ -165,7 +165,9 @@ def test_equal_pairs_are_scored_once(
         rows.append(len(inputs["input_ids"]))
         return real(*args, **inputs)
 
-    monkeypatch.setattr("blicer.scoring.input_names", lambda _: {"input_ids", "attention_mask"})
+    monkeypatch.setattr(
+        "blicer.crossencoder.scoring.input_names", lambda _: {"input_ids", "attention_mask"}
+    )
     monkeypatch.setattr(model, "forward", counted)
     score_pairs(
         model, PairEncoder(tokenizer, 20), ["a", "b", "a", "a"], ["b", "a", "b", "c"], device=CPU
@@ -180,9 +182,9 @@ def test_unequal_numbers_of_texts() -> None:
 
 
 def test_half_precision_only_where_it_helps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("blicer.encoder._cpu_has_bf16", lambda: False)
+    monkeypatch.setattr("blicer.crossencoder.encoder._cpu_has_bf16", lambda: False)
     assert resolve_precision("auto", CPU) is None
-    monkeypatch.setattr("blicer.encoder._cpu_has_bf16", lambda: True)
+    monkeypatch.setattr("blicer.crossencoder.encoder._cpu_has_bf16", lambda: True)
     assert resolve_precision("auto", CPU) == torch.bfloat16
     assert resolve_precision("fp32", CPU) is None
     with pytest.raises(InputError, match="precision is 'int8'"):
@@ -247,14 +249,14 @@ def test_full_disk_while_caching(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         raise sqlite3.OperationalError("database or disk is full")
 
     cache = ScoreCache(tmp_path, "f")
-    monkeypatch.setattr("blicer.scorecache.sqlite3.connect", full)
+    monkeypatch.setattr("blicer.crossencoder.scorecache.sqlite3.connect", full)
     cache.put(["a"], ["b"], np.array([0.5], dtype=np.float32))
     assert np.isnan(cache.get(["a"], ["b"])).all()
 
 
 WRITER = """
 import sys, numpy as np
-from blicer.scorecache import ScoreCache
+from blicer.crossencoder.scorecache import ScoreCache
 cache, start = ScoreCache(sys.argv[1], "f"), int(sys.argv[2])
 for i in range(start, start + 40):
     cache.put([str(i)], ["x"], np.array([i / 100], dtype=np.float32))

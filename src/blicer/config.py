@@ -40,7 +40,7 @@ class Config(Preset):
     # The paper's lambda; None (written "auto") chooses it on held-out seeds.
     mixing_weight: float | None = number(low=0, high=1, default=None)
 
-    # Training beyond the paper; what they do is said in blicer.training_settings.TrainingSettings.
+    # Training beyond the paper; what they do is said in crossencoder.training_settings.
     max_grad_norm: float = number(low=0, above=True, default=1.0)
     micro_batch_size: int = number(low=0, default=0)
     freeze_embeddings: float = number(low=0, high=1, default=0.0)

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import IO, Any
 
-from blicer.dictionary_file import DELIMITER_NAMES, read_dictionary
-from blicer.dictionary_text import vector_columns
 from blicer.errors import FileError, InputError
 from blicer.files import read_json
+from blicer.formats.dictionary_file import DELIMITER_NAMES, read_dictionary
+from blicer.formats.dictionary_text import vector_columns
 from blicer.lexicon import Lexicon
 
 KINDS = ("vectors", "dictionary", "space", "translator")

@@ -12,9 +12,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from blicer.dictionary_file import LexiconReport, looks_like_header, read_dictionary
 from blicer.errors import InputError
 from blicer.files import atomic_write
+from blicer.formats.dictionary_file import LexiconReport, looks_like_header, read_dictionary
 
 Pair = tuple[str, str]
 SAMPLE = 5  # missing words that a coverage report shows

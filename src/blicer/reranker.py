@@ -16,20 +16,25 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from safetensors import SafetensorError
 
+from blicer.crossencoder.encoder import (
+    fingerprint,
+    load_encoder,
+    quiet_transformers,
+    resolve_precision,
+)
+from blicer.crossencoder.lora import add_lora, merge_lora
+from blicer.crossencoder.modelcard import model_card
+from blicer.crossencoder.pair_tokens import Ints, PairEncoder
+from blicer.crossencoder.parallel import find_workers
+from blicer.crossencoder.scorecache import ScoreCache
+from blicer.crossencoder.scoring import Scores, score_pairs
+from blicer.crossencoder.training import LabelledPairs, Run, TrainingReport, run_fingerprint
+from blicer.crossencoder.training_settings import TrainingSettings
 from blicer.devices import resolve_device
-from blicer.encoder import fingerprint, load_encoder, quiet_transformers, resolve_precision
 from blicer.errors import FileError, InputError
 from blicer.files import atomic_folder, check_writable, read_json, write_json
-from blicer.lora import add_lora, merge_lora
-from blicer.modelcard import model_card
-from blicer.pair_tokens import Ints, PairEncoder
-from blicer.parallel import find_workers
 from blicer.presets import get_preset
 from blicer.progress import note
-from blicer.scorecache import ScoreCache
-from blicer.scoring import Scores, score_pairs
-from blicer.training import LabelledPairs, Run, TrainingReport, run_fingerprint
-from blicer.training_settings import TrainingSettings
 
 CONFIG_FILE = "blicer.json"
 FORMAT = 1

@@ -23,6 +23,7 @@ from blicer.align.space import Space
 from blicer.calibration import Calibration, calibrate
 from blicer.candidates import gold_marks, queries_with_gold, score_candidates
 from blicer.config import Config
+from blicer.crossencoder.training_settings import TrainingSettings
 from blicer.errors import InputError
 from blicer.languages import language_name
 from blicer.lexicon import Lexicon
@@ -33,7 +34,6 @@ from blicer.scorers import make_scorer
 from blicer.scorers.cross_encoder import NAME as CROSS_ENCODER
 from blicer.scorers.cross_encoder import CrossEncoderScorer
 from blicer.templates import Template
-from blicer.training_settings import TrainingSettings
 from blicer.translator import Translator
 
 if TYPE_CHECKING:

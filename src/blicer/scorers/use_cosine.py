@@ -51,4 +51,5 @@ class UseCosine:
         if not left_words:
             return np.zeros(0, dtype=np.float32)
         cosine = np.einsum("nd,nd->n", self._rows(left_words), self._rows(right_words))
-        return np.clip((1.0 + cosine) / 2.0, 0.0, 1.0).astype(np.float32)
+        scores: NDArray[np.float32] = np.clip((1.0 + cosine) / 2.0, 0.0, 1.0).astype(np.float32)
+        return scores

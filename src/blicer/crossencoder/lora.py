@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from blicer.crossencoder.training_settings import TrainingSettings
 from blicer.errors import MissingDependency
-from blicer.training_settings import TrainingSettings
 
 
 def add_lora(model: Any, settings: TrainingSettings) -> Any:

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from blicer.dictionary_text import decode, read_bytes
 from blicer.errors import FileError, InputError
+from blicer.formats.dictionary_text import decode, read_bytes
 
 SHOWN = 10  # unreadable lines that a report spells out
 DELIMITER_NAMES = {"\t": "tab", ",": "comma", ";": "semicolon", "|": "vertical bar", " ": "space"}

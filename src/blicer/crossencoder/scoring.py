@@ -14,11 +14,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from blicer.encoder import input_names
+from blicer.crossencoder.encoder import input_names
+from blicer.crossencoder.pair_tokens import Ints, PairEncoder, PairTokens
+from blicer.crossencoder.scorecache import ScoreCache
 from blicer.errors import InputError
-from blicer.pair_tokens import Ints, PairEncoder, PairTokens
 from blicer.progress import task
-from blicer.scorecache import ScoreCache
 
 Scores = NDArray[np.float32]
 # Measured on a CPU: time per token no longer falls from here on, and the fixed cost of a pass is

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from blicer.pair_tokens import Ints
+from blicer.crossencoder.pair_tokens import Ints
 
 
 class Workers:

@@ -17,7 +17,7 @@ import torch
 from torch import nn
 from torch.nn.functional import embedding
 
-from blicer.pair_tokens import Ints
+from blicer.crossencoder.pair_tokens import Ints
 
 
 def rows_in_use(ids: Sequence[Ints], pad_id: int) -> Ints:

@@ -11,7 +11,7 @@ the same plain folder that the trainer would have written.
 
 What makes it cheap: texts are tokenised once; a random batch is sorted by length and cut into
 micro-batches padded on their own, whose gradients add up to exactly the batch's; of the embedding
-table only the rows that occur are trained (see :mod:`blicer.embedding_rows`).
+table only the rows that occur are trained (see :mod:`blicer.crossencoder.embedding_rows`).
 """
 
 from __future__ import annotations
@@ -28,15 +28,20 @@ import torch
 from numpy.typing import NDArray
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from blicer.checkpoints import Checkpoints
-from blicer.embedding_rows import rows_in_use, train_rows_only
-from blicer.encoder import input_names
-from blicer.optimiser import make_optimiser, optimiser_tensors, restore_optimiser, set_step
-from blicer.pair_tokens import Ints, PairTokens
-from blicer.parallel import Workers
+from blicer.crossencoder.checkpoints import Checkpoints
+from blicer.crossencoder.embedding_rows import rows_in_use, train_rows_only
+from blicer.crossencoder.encoder import input_names
+from blicer.crossencoder.optimiser import (
+    make_optimiser,
+    optimiser_tensors,
+    restore_optimiser,
+    set_step,
+)
+from blicer.crossencoder.pair_tokens import Ints, PairTokens
+from blicer.crossencoder.parallel import Workers
+from blicer.crossencoder.scoring import CPU_TOKENS, GPU_TOKENS, token_batches
+from blicer.crossencoder.training_settings import TrainingSettings
 from blicer.progress import note, task
-from blicer.scoring import CPU_TOKENS, GPU_TOKENS, token_batches
-from blicer.training_settings import TrainingSettings
 
 CPU_MICRO_BATCH = 64
 # A checkpoint is due after this time, and after 20 times what the last one took (5 % of the work).

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from blicer.training_settings import TrainingSettings
+from blicer.crossencoder.training_settings import TrainingSettings
 
 
 def model_card(

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from blicer.training_settings import TrainingSettings, learning_rate_factor
+from blicer.crossencoder.training_settings import TrainingSettings, learning_rate_factor
 
 _LAYER = re.compile(r"\.(?:layers?|blocks?|h)\.(\d+)\.")
 
