@@ -21,6 +21,7 @@ from blicer.demo_pictures import lambda_picture, reliability_picture, weight_pic
 from blicer.errors import FileError
 from blicer.starter import load
 from blicer.translator import Translator
+from tiny_models import tiny_encoder
 
 WORDS = 2_500
 PLAN = Plan(
@@ -176,6 +177,25 @@ def test_show_prints_scores_words_and_what_comes_next(
         assert row["word"] in text
     for command in results["next"]:
         assert command in text
+
+
+def test_a_trained_encoder_takes_the_same_way(tmp_path: Path) -> None:
+    settings = {"epochs": 1, "n_neg": 2, "n_rep": 0, "n_cand": 4, "learning_rate": 1e-3}
+    plan = Plan(
+        words=800,
+        scorers=("cross-encoder", "spelling"),
+        settings={**settings, "encoder": str(tiny_encoder(tmp_path / "encoder"))},
+        refit=False,
+        dictionary_words=20,
+        bootstrap=20,
+    )
+    results = run(tmp_path / "out", plan)
+    assert set(results["mixture"]["weights"]) == {"csls", "cross-encoder", "spelling"}
+    assert "--encoder lite" in results["next"][0]
+    text = (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
+    assert "The share of each scorer" in text
+    names = [scorer.name for scorer in Translator.load(tmp_path / "out" / "translator").scorers]
+    assert names == ["cross-encoder", "spelling"]
 
 
 def test_an_output_that_is_a_file_is_refused_before_the_work(tmp_path: Path) -> None:

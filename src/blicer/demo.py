@@ -35,6 +35,8 @@ CORRECTED_SHOWN, SPOILED_SHOWN = 12, 5
 # What is mixed with CSLS: the trained encoder where the package carries it, else what needs none.
 WITH_LITE: tuple[str, ...] = ("cross-encoder",)
 WITHOUT_LITE: tuple[str, ...] = ("spelling",)
+# How the embedded encoder is trained here, where that differs from the paper's supervised setup.
+LITE_SETTINGS: dict[str, Any] = {}
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,8 @@ class Plan:
     """What is mixed with CSLS (by default what the package carries)."""
     settings: dict[str, Any] = field(default_factory=dict)
     """Settings of the training that differ from those of the preset."""
+    refit: bool = True
+    """Fit on all seeds again once the mixing weights are chosen."""
     dictionary_words: int = 2_000
     bootstrap: int = 1_000
     device: str = "auto"
@@ -69,7 +73,7 @@ def run(output: str | Path, plan: Plan | None = None) -> Results:
     results: Results = {"pair": describe(pair), "scorers": list(scorers)}
     with clock("aligning with Procrustes"):
         spaces = {"Procrustes": procrustes(pair, plan)}
-    with clock("aligning with VecMap, training the reranker"):
+    with clock("aligning with VecMap, fitting the reranker"):
         translator = train(pair, plan, scorers)
     with clock("evaluating on the test dictionary"):
         results |= measure(pair, translator, spaces, plan)
@@ -138,11 +142,11 @@ def configuration(plan: Plan, scorers: tuple[str, ...]) -> Config:
     """The paper's supervised setup, with the embedded encoder where it is used."""
     from blicer.config import Config
 
-    settings = dict(plan.settings)
+    settings = plan.settings
     if "cross-encoder" in scorers and "encoder" not in settings:
         from blicer import lite
 
-        settings["encoder"] = str(lite.path())
+        settings = {"encoder": str(lite.path()), **LITE_SETTINGS, **settings}
     return Config.resolve("supervised", overrides=settings)
 
 
@@ -156,7 +160,7 @@ def train(pair: Starter, plan: Plan, scorers: tuple[str, ...]) -> Translator:
     from blicer.train import Recipe
     from blicer.train import train as run_chain
 
-    recipe = Recipe(space="vecmap", scorers=scorers, device=plan.device)
+    recipe = Recipe(space="vecmap", scorers=scorers, refit=plan.refit, device=plan.device)
     return run_chain(pair.source, pair.target, pair.seeds, configuration(plan, scorers), recipe)
 
 
