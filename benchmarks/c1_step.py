@@ -2,7 +2,8 @@
 
     python -m benchmarks.c1_step
 
-Ours is the mean over consecutive steps of a real descent, with the full scans that they needed.
+Ours is the mean over 12 consecutive steps of a descent with the full scan that they begin with:
+on real vectors (en-fr) 7 scans were needed in 200 steps with 5k seeds, 9 in 50 with 1k.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ def run(
     words: int = 60_000,
     dim: int = 300,
     negatives: int = 150,
-    steps: int = 20,
+    steps: int = 12,
     learning_rate: float = 1.5,
     max_gradient: float = 0.15,
     min_recall: float = 0.99,
