@@ -50,7 +50,8 @@ figure { margin: 0; background: var(--card); border: 1px solid var(--line); bord
   padding: 16px; }
 figcaption { color: var(--soft); font-size: .875rem; margin-top: 8px; }
 @media (max-width: 620px) { td small { display: block; min-width: 0; }
-  main { padding: 24px 16px; } }
+  main { padding: 24px 16px; } table.words { table-layout: auto; min-width: 0;
+  font-size: .875rem; } }
 svg { display: block; width: 100%; height: auto; }
 svg text { font: 13px system-ui, "Segoe UI", Roboto, Arial, sans-serif; fill: var(--soft); }
 svg text.strong { fill: var(--ink); font-weight: 600; }

@@ -66,12 +66,14 @@ def show(results: dict[str, Any]) -> None:
         console.print(
             f"{name}: reranking changes P@1 by {100 * one['difference']:+.1f} points "
             f"({100 * low:+.1f} to {100 * high:+.1f}, 95 %): {counts['corrected']} of "
-            f"{gain['queries']} words put right, {counts['spoiled']} spoiled."
+            f"{gain['queries']} words put right, {counts['spoiled']} spoiled.",
+            soft_wrap=True,
         )
     weights = ", ".join(f"{name} {weight:.2f}" for name, weight in mixture["weights"].items())
     console.print(
         f"λ = {1 - mixture['weights']['csls']:.2f} (weights: {weights}), chosen on "
-        f"{mixture['queries']} words held out of the {pair['seed_pairs']} seed pairs.\n"
+        f"{mixture['queries']} words held out of the {pair['seed_pairs']} seed pairs.\n",
+        soft_wrap=True,
     )
     for kind in ("corrected", "spoiled"):
         if results["changes"][kind]:
