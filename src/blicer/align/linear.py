@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 BLOCK_ROWS = 16_384
+PCA_WORDS = 20_000
 
 
 def matrix(vectors: np.ndarray, device: torch.device) -> Tensor:
@@ -74,8 +75,12 @@ def cross_product(left: Tensor, right: Tensor) -> Tensor:
 
 
 def principal_directions(rows: Tensor, dimensions: int) -> Tensor:
-    """The ``dimensions`` directions in which the rows extend most (columns), float64 on the CPU."""
-    vectors: Tensor = torch.linalg.eigh(cross_product(rows, rows)).eigenvectors
+    """The ``dimensions`` directions in which the rows extend most (columns), float64 on the CPU.
+
+    The most frequent words decide: their vectors carry the least noise.
+    """
+    frequent = rows[:PCA_WORDS]
+    vectors: Tensor = torch.linalg.eigh(cross_product(frequent, frequent)).eigenvectors
     return vectors.flip(1)[:, :dimensions]
 
 
