@@ -19,9 +19,26 @@ def drawn(queries: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def test_features_by_hand() -> None:
     found = features(np.array([[0.9, 0.4, 0.6]]))
-    np.testing.assert_allclose(found[0, 0], [0.9, 0.3, 1])
-    np.testing.assert_allclose(found[0, 1], [0.4, -0.5, 0])
-    np.testing.assert_allclose(features(np.array([[0.5]]))[0, 0], [0.5, 0.0, 1])
+    np.testing.assert_allclose(found[0, 0], [1, 0.9, 0.3, 0, 0])
+    np.testing.assert_allclose(found[0, 1], [0, 0, 0, 0.4, -0.5])
+    np.testing.assert_allclose(features(np.array([[0.5]]))[0, 0], [1, 0.5, 0.0, 0, 0])
+
+
+def test_few_right_among_many_is_fitted_to_the_optimum() -> None:
+    """One gold in 28, as in reality: where whole Newton steps swing to and fro for ever."""
+    rng = np.random.default_rng(7)
+    mixed = np.sort(rng.random((300, 28)) * 0.2 + 0.5)[:, ::-1].copy()
+    mixed[:, 0] += 0.3 * rng.random(300)
+    gold = np.zeros(mixed.shape, bool)
+    gold[:, 0] = rng.random(300) < (mixed[:, 0] - mixed[:, 1]) * 3
+    gold[:, 1] = ~gold[:, 0] & (rng.random(300) < 0.2)
+    calibration = calibrate(mixed, gold)
+    confidence = calibration.confidence(mixed)
+    # At the maximum of the likelihood the fit has the right sums, for leaders and for the rest.
+    assert confidence[:, 0].sum() == pytest.approx(gold[:, 0].sum(), abs=1)
+    assert confidence[:, 1:].sum() == pytest.approx(gold[:, 1:].sum(), abs=1)
+    assert calibration.reliability is not None
+    assert calibration.reliability.error < 0.1
 
 
 def test_confidence_meets_the_true_probability() -> None:

@@ -40,7 +40,7 @@ class Reliability:
 
 @dataclass(frozen=True)
 class Calibration:
-    """``sigmoid(intercept + coefficients · (score, lead, is best))``."""
+    """``sigmoid(intercept + coefficients · features)``."""
 
     intercept: float
     coefficients: tuple[float, ...]
@@ -72,13 +72,17 @@ class Calibration:
 
 
 def features(mixed: Floats) -> Floats:
-    """(queries, candidates, 3): the score, its lead over the best other one, whether it leads."""
+    """(queries, candidates, 5): whether a candidate leads, and its score and its lead over the
+    query's best other one, apart for leaders and for the rest: most of what is fitted on are
+    wrong candidates far behind, and they must not decide how sure the best one is."""
     best = mixed.max(axis=1, keepdims=True)
     leads = np.zeros(mixed.shape, dtype=bool)
     leads[np.arange(len(mixed)), mixed.argmax(axis=1)] = True
     second = np.partition(mixed, -2, axis=1)[:, -2:-1] if mixed.shape[1] > 1 else best
     lead = np.where(leads, mixed - second, mixed - best)
-    return np.stack([mixed, lead, leads.astype(np.float64)], axis=2)
+    first = leads.astype(np.float64)
+    rest = 1.0 - first
+    return np.stack([first, mixed * first, lead * first, mixed * rest, lead * rest], axis=2)
 
 
 def calibrate(mixed: Floats, is_gold: Bools, *, seed: int = 0) -> Calibration:
@@ -101,18 +105,30 @@ def _fit(x: Floats, y: Floats) -> list[float]:
     beta = np.zeros(design.shape[1])
     beta[0] = np.log(rate / (1 - rate))
     if 0 < y.sum() < len(y):
-        for _ in range(50):
+        value = _penalised(design, y, penalty, beta)
+        for _ in range(100):
             p = 1.0 / (1.0 + np.exp(-np.clip(design @ beta, -40, 40)))
             gradient = design.T @ (y - p) - penalty @ beta
             weight = np.maximum(p * (1 - p), 1e-9)
             hessian = (design * weight[:, None]).T @ design + penalty
             step = np.linalg.solve(hessian, gradient)
-            size = float(np.abs(step).max())
-            beta = beta + step * min(1.0, 5.0 / max(size, 1e-12))
-            if size < 1e-8:
+            # Far from the optimum a full Newton step can overshoot, and whole steps then swing
+            # to and fro for ever: it is halved until the likelihood rises.
+            while (after := _penalised(design, y, penalty, beta + step)) < value:
+                step = step / 2
+                if np.abs(step).max() < 1e-10:
+                    break
+            if np.abs(step).max() < 1e-8:
                 break
+            beta, value = beta + step, after
     slopes = beta[1:] / spread
     return [float(beta[0] - slopes @ mean), *map(float, slopes)]
+
+
+def _penalised(design: Floats, y: Floats, penalty: Floats, beta: Floats) -> float:
+    """Log-likelihood less the ridge penalty."""
+    logits = design @ beta
+    return float(y @ logits - np.logaddexp(0, logits).sum() - 0.5 * beta @ penalty @ beta)
 
 
 def _reliability(mixed: Floats, x: Floats, y: Floats, seed: int) -> Reliability:
