@@ -172,3 +172,22 @@ def test_notes_tell_what_was_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     Lexicon.load(path)
     assert len(heard) == 1
     assert "line 2 could not be read" in heard[0]
+
+
+def test_a_pair_listed_twice_counts_twice_where_asked(tmp_path: Path) -> None:
+    path = tmp_path / "seeds.tsv"
+    path.write_text("Cat\tchat\ncat\tchat\ndog\tchien\n", encoding="utf-8")
+    lexicon = Lexicon.load(path)
+    assert lexicon.pairs == [("cat", "chat"), ("dog", "chien")]
+    assert list(lexicon.listed()) == [("cat", "chat"), ("cat", "chat"), ("dog", "chien")]
+    source, target = _Words(["dog", "cat"]), _Words(["chien", "chat"])
+    assert lexicon.indices(source, target).tolist() == [[1, 1], [0, 0]]
+    assert lexicon.indices(source, target, repeated=True).tolist() == [[1, 1], [1, 1], [0, 0]]
+    assert next(lexicon.reverse().listed()) == ("chat", "cat")
+    rest, held = lexicon.split(0.5, seed=0)
+    assert len(list(rest.listed())) + len(list(held.listed())) == 3
+
+
+class _Words:
+    def __init__(self, words: list[str]) -> None:
+        self.lookup = {word: row for row, word in enumerate(words)}

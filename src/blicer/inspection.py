@@ -104,8 +104,9 @@ def _describe_folder(path: Path, kind: str) -> dict[str, Any]:
 
 
 def describe_dictionary(path: str | Path, *, encoding: str | None = None) -> dict[str, Any]:
-    pairs, report = read_dictionary(path, encoding=encoding)
-    lexicon = Lexicon(pairs, report=report)
+    listed, report = read_dictionary(path, encoding=encoding)
+    lexicon = Lexicon(listed, report=report)
+    pairs = lexicon.pairs
     back = lexicon.reverse()
     counts = [len(targets) for targets in lexicon.targets.values()]
     source_script, target_script = main_script(lexicon.targets), main_script(back.targets)

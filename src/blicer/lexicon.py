@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from itertools import repeat
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -104,13 +106,13 @@ class Lexicon:
     """
 
     def __init__(self, pairs: Iterable[Pair], *, report: LexiconReport | None = None) -> None:
-        distinct: dict[Pair, None] = {}
-        total = 0
+        times: Counter[Pair] = Counter()
         for pair in pairs:
-            source, target = _checked(pair)
-            distinct[source, target] = None
-            total += 1
-        self.pairs: list[Pair] = list(distinct)
+            times[_checked(pair)] += 1
+        distinct, total = list(times), times.total()
+        self.pairs: list[Pair] = distinct
+        self.times: dict[Pair, int] = {pair: n for pair, n in times.items() if n > 1}
+        """How often a pair was listed, where more than once; a space's fit counts it as often."""
         self.report = report or LexiconReport(
             total_lines=total, pairs=len(distinct), duplicates=total - len(distinct)
         )
@@ -202,7 +204,7 @@ class Lexicon:
 
     def reverse(self) -> Lexicon:
         """The same pairs, target first."""
-        return Lexicon((target, source) for source, target in self.pairs)
+        return Lexicon((target, source) for source, target in self.listed())
 
     def split(
         self, fraction: float, seed: int = 0, *, share_targets: bool = True
@@ -227,8 +229,8 @@ class Lexicon:
             if len(held) + len(groups[at]) <= quota:
                 held.update(groups[at])
         return (
-            Lexicon(pair for pair in self.pairs if pair[0] not in held),
-            Lexicon(pair for pair in self.pairs if pair[0] in held),
+            Lexicon(pair for pair in self.listed() if pair[0] not in held),
+            Lexicon(pair for pair in self.listed() if pair[0] in held),
         )
 
     def _connected(self) -> list[list[str]]:
@@ -249,16 +251,27 @@ class Lexicon:
             groups.setdefault(root(word), []).append(word)
         return list(groups.values())
 
-    def indices(self, source: Vocabulary, target: Vocabulary) -> NDArray[np.int64]:
-        """Rows of the pairs that both vocabularies hold, (n, 2), distinct, in order."""
+    def listed(self) -> Iterator[Pair]:
+        """Every pair as often as it was listed."""
+        for pair in self.pairs:
+            yield from repeat(pair, self.times.get(pair, 1))
+
+    def indices(
+        self, source: Vocabulary, target: Vocabulary, *, repeated: bool = False
+    ) -> NDArray[np.int64]:
+        """Rows of the pairs that both vocabularies hold, (n, 2), in order.
+
+        Distinct, or as often as they were listed if ``repeated``.
+        """
         source_rows, _ = find_words(self.targets, source)
         target_rows, _ = find_words(dict.fromkeys(word for _, word in self.pairs), target)
-        found = dict.fromkeys(
+        found = [
             (source_rows[left], target_rows[right])
-            for left, right in self.pairs
+            for left, right in self.listed()
             if left in source_rows and right in target_rows
-        )
-        return np.array(list(found), dtype=np.int64).reshape(-1, 2)
+        ]
+        rows = found if repeated else list(dict.fromkeys(found))
+        return np.array(rows, dtype=np.int64).reshape(-1, 2)
 
     def coverage(self, source: Vocabulary, target: Vocabulary) -> Coverage:
         """What the two vocabularies hold of this lexicon, with some of the missing words."""

@@ -172,9 +172,9 @@ class Workshop:
     def usable(self, seeds: Lexicon) -> Lexicon:
         """The seed pairs in both vocabularies, enough of them to train and to choose on."""
         indices = seeds_to_indices(self.source, self.target, seeds, method="training")
-        if len(indices) < FEWEST_SEEDS:
+        if (found := len(np.unique(indices, axis=0))) < FEWEST_SEEDS:
             raise InputError(
-                f"only {len(indices)} of {len(seeds)} seed pairs are in both vocabularies; "
+                f"only {found} of {len(seeds)} seed pairs are in both vocabularies; "
                 f"training needs at least {FEWEST_SEEDS}"
             )
         words = [(self.source.words[a], self.target.words[b]) for a, b in indices.tolist()]
@@ -300,7 +300,8 @@ def held_out_splits(seeds: Lexicon, recipe: Recipe) -> list[tuple[Lexicon, Lexic
         else:
             left, held = left.split(1 / remaining, seed=recipe.split_seed, share_targets=False)
         inside = set(held.pairs)
-        splits.append((Lexicon(pair for pair in seeds if pair not in inside), held))
+        rest = Lexicon(pair for pair in seeds.listed() if pair not in inside)
+        splits.append((rest, held))
     return splits
 
 

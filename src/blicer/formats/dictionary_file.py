@@ -129,7 +129,7 @@ def read_dictionary(
         number, line, _ = records.pop(0)
         report.header = (number, line)
 
-    pairs: dict[tuple[str, str], None] = {}
+    pairs: dict[tuple[str, str], int] = {}
     for number, line, cells in records:
         problem = _problem(cells, columns, report.delimiter)
         if problem:
@@ -144,7 +144,7 @@ def read_dictionary(
     report.pairs = len(pairs)
     if not pairs:
         raise _nothing_readable(path, report)
-    return list(pairs), report
+    return list(Counter(pairs).elements()), report
 
 
 def _content_lines(text: str, report: LexiconReport) -> Iterator[tuple[int, str]]:
@@ -276,7 +276,7 @@ def _count_extra(cells: list[str], columns: tuple[int, int], report: LexiconRepo
 
 
 def _add(
-    pairs: dict[tuple[str, str], None],
+    pairs: dict[tuple[str, str], int],
     source: str,
     target: str,
     lowercase: bool,
@@ -293,7 +293,7 @@ def _add(
             break
     if pair in pairs:
         report.duplicates += 1
-    pairs[pair] = None
+    pairs[pair] = pairs.get(pair, 0) + 1
 
 
 def _nothing_readable(path: Path, report: LexiconReport) -> FileError:
