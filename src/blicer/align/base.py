@@ -109,7 +109,10 @@ def _is_of_type(value: Any, annotation: str) -> bool:
 def seeds_to_indices(
     source: Embeddings, target: Embeddings, seeds: Lexicon | None, *, method: str = "this method"
 ) -> np.ndarray:
-    """Rows (pairs, 2) int64 of the seed pairs that both vocabularies hold; at least one."""
+    """Rows (pairs, 2) int64 of the seed pairs that both vocabularies hold; at least one.
+
+    A pair that the user listed twice is there twice, and counts twice.
+    """
     if seeds is None:
         raise InputError(f"{method} in this mode needs seed pairs, and none were given")
     if len(seeds) == 0:
@@ -120,7 +123,7 @@ def seeds_to_indices(
             note(
                 f"{len(seeds) - len(pairs)} of {len(seeds)} seed pairs are not in the vocabularies"
             )
-        return pairs
+        return seeds.indices(source, target, repeated=True)
     reasons = likely_reasons(source, target, seeds)
     missing_source = sample([a for a, _ in seeds if a not in source])
     missing_target = sample([b for _, b in seeds if b not in target])
