@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from benchmarks.vecmap_iteration import baseline, ours, synthetic
 from blicer.align import induction
-from blicer.align.induction import draw_ranks, induce, small_k
+from blicer.align.induction import draw_ranks, induce
 
 
 def unit_rows(rows: int, dim: int, seed: int) -> np.ndarray:
@@ -74,7 +74,8 @@ def test_blocks_do_not_matter(block_bytes: int, monkeypatch: pytest.MonkeyPatch)
     """More rows than a block, columns long enough for group maxima, draws beyond the top-k."""
     x, y = unit_rows(1500, 8, 0), unit_rows(1203, 8, 1)
     monkeypatch.setattr(induction, "BLOCK_BYTES", block_bytes * 16)
-    monkeypatch.setattr(induction, "TAIL", 0.3)
+    monkeypatch.setattr(induction, "RANK_BOUNDS", (1, 4, 9))
+    monkeypatch.setattr(induction, "PRODUCT_ROWS", 700)
     generator = torch.Generator().manual_seed(5)
     drawn = [draw_ranks(len(rows), 0.1, generator).tolist() for rows in (x, y)]
     found = induce(
@@ -136,9 +137,3 @@ def test_ranks_are_geometric() -> None:
         assert (drawn == rank).mean() == pytest.approx(0.2 * 0.8 ** (rank - 1), abs=0.004)
     assert drawn.min() == 1
     assert (draw_ranks(10, 1.0, torch.Generator()) == 1).all()
-
-
-def test_small_k_covers_all_but_a_hundredth() -> None:
-    for keep in (0.1, 0.2, 0.4, 0.8):
-        assert (1 - keep) ** small_k(keep) <= 0.01
-    assert small_k(1.0) == 1

@@ -13,17 +13,28 @@ for the one direction and column-wise for the other.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from blicer.retrieval import top_k_both
-from blicer.topk import top_k
 
-BLOCK_BYTES = 2**26  # of a block of rows of the similarity matrix
-GROUP = 16  # rows of the similarity matrix folded into one maximum a column
-TAIL = 0.01  # share of the words whose draw may lie beyond the small top-k
+PRODUCT_ROWS = 2048  # rows of the similarity matrix multiplied at once
+BLOCK_BYTES = 2**24  # of a block of rows that is folded while the cache holds it
+GROUP = 16  # similarities folded into one maximum
+RANK_BOUNDS = (
+    1,
+    2,
+    4,
+    7,
+    11,
+    16,
+    24,
+    36,
+    80,
+)  # words are selected for together with others of like rank
 WORKING_SHARE = 0.85  # of the memory budget that the kept similarities may take
 
 
@@ -44,9 +55,11 @@ def draw_ranks(words: int, keep: float, generator: torch.Generator) -> Tensor:
     return (uniform.log() / math.log1p(-keep)).floor().long() + 1
 
 
-def small_k(keep: float) -> int:
-    """The top-k that serves all but the share ``TAIL`` of the draws."""
-    return 1 if keep >= 1.0 else max(1, math.ceil(math.log(TAIL) / math.log1p(-keep)))
+def similarity_buffer(x: Tensor, y: Tensor, memory_gb: float) -> Tensor | None:
+    """Room for all similarities, to be used again and again; None if the budget is too small."""
+    if 4 * len(x) * len(y) > WORKING_SHARE * memory_gb * 2**30:
+        return None
+    return x.new_empty(len(x), len(y))
 
 
 def induce(
@@ -57,150 +70,185 @@ def induce(
     generator: torch.Generator,
     k_csls: int = 10,
     memory_gb: float = 2.0,
+    buffer: Tensor | None = None,
 ) -> Induced:
     """Best surviving match by CSLS of every row of ``x`` and of ``y`` (unit rows), both united.
 
     A pair that both directions choose stands twice in the result, so it weighs double in the map.
+    ``buffer`` is a ``similarity_buffer`` to be overwritten, for callers that induce repeatedly.
     """
     ranks_x = draw_ranks(len(x), keep, generator).to(x.device)
     ranks_y = draw_ranks(len(y), keep, generator).to(x.device)
-    k = small_k(keep)
-    if 4 * len(x) * len(y) <= WORKING_SHARE * memory_gb * 2**30:
-        return _induce_kept(x, y, ranks_x, ranks_y, k, k_csls)
-    return _induce_blocked(x, y, ranks_x, ranks_y, k, k_csls, memory_gb)
-
-
-def _induce_kept(
-    x: Tensor, y: Tensor, ranks_x: Tensor, ranks_y: Tensor, k: int, k_csls: int
-) -> Induced:
-    """One product, kept: everything is read off it."""
-    similarities = x.new_empty(len(x), len(y))
-    height = _height(len(y))
-    k_rows, k_columns = min(k_csls, len(y)), min(k_csls, len(x))
-    row_best = x.new_empty(len(x), k_rows)
-    maxima = []
-    for start in range(0, len(x), height):
-        block = similarities[start : start + height]
-        torch.mm(x[start : start + height], y.T, out=block)
-        row_best[start : start + height] = top_k(block, k_rows)[0]
-        maxima.append(_fold(block))
-    column_best = _column_top_k(similarities, torch.cat(maxima), None, k_columns)[0]
+    if buffer is None:
+        buffer = similarity_buffer(x, y, memory_gb)
+    if buffer is None:
+        return _induce_blocked(x, y, ranks_x, ranks_y, k_csls, memory_gb)
+    for start in range(0, len(x), PRODUCT_ROWS):
+        part = slice(start, start + PRODUCT_ROWS)
+        torch.mm(x[part], y.T, out=buffer[part])
+    rows, columns = _Side(buffer, by_rows=True), _Side(buffer, by_rows=False)
+    for block in _row_blocks(buffer):
+        rows.fold(buffer[block], block)
+        columns.fold(buffer[block], block)
+    best_x = rows.values_of_best(min(k_csls, len(y)))
+    best_y = columns.values_of_best(min(k_csls, len(x)))
     # CSLS up to a term that is constant for the word that asks: cos - r(candidate) / 2.
-    half_x, half_y = row_best.mean(dim=1) / 2, column_best.mean(dim=1) / 2
-    forward = torch.empty_like(ranks_x)
-    maxima = []
-    scratch = torch.empty_like(similarities[:height])
-    for start in range(0, len(x), height):
-        block = similarities[start : start + height]
-        part = slice(start, start + len(block))
-        shifted = torch.sub(block, half_y, out=scratch[: len(block)])
-        forward[part] = _at_ranks(shifted, ranks_x[part], k)
-        torch.sub(block, half_x[part, None], out=shifted)
-        maxima.append(_fold(shifted))
-    _, best = _column_top_k(similarities, torch.cat(maxima), half_x, min(k, len(x)))
-    backward = _pick(best, ranks_y)
-    for word in (ranks_y > best.shape[1]).nonzero().flatten().tolist():
-        if ranks_y[word] <= len(x):
-            column = (similarities[:, word] - half_x)[None]
-            backward[word] = _nth(column, ranks_y[word : word + 1])
-    return _united(forward, backward, row_best[:, 0], column_best[:, 0])
-
-
-def _induce_blocked(
-    x: Tensor,
-    y: Tensor,
-    ranks_x: Tensor,
-    ranks_y: Tensor,
-    k: int,
-    k_csls: int,
-    memory_gb: float,
-) -> Induced:
-    """For a tight memory budget: blocks of the product are made anew instead of kept."""
-    smaller = min(k_csls, len(x), len(y))
-    row_best, _, column_best, _ = top_k_both(
-        x, y, smaller, memory_gb=memory_gb, precision="fp32", label="hubness"
+    rows.shift, columns.shift = best_y.mean(dim=1) / 2, best_x.mean(dim=1) / 2
+    scratch = buffer.new_empty(_height(buffer), buffer.shape[1])
+    for block in _row_blocks(buffer):
+        shifted = scratch[: block.stop - block.start]
+        rows.fold(torch.sub(buffer[block], rows.shift, out=shifted), block)
+        columns.fold(torch.sub(buffer[block], columns.shift[block, None], out=shifted), block)
+    return _united(
+        rows.indices_at(ranks_x), columns.indices_at(ranks_y), best_x[:, 0], best_y[:, 0]
     )
-    found = []
-    for left, right, ranks, half in (
-        (x, y, ranks_x, column_best.mean(dim=1) / 2),
-        (y, x, ranks_y, row_best.mean(dim=1) / 2),
-    ):
-        best = torch.empty_like(ranks)
-        height = _height(len(right))
-        for start in range(0, len(left), height):
-            block = left[start : start + height] @ right.T
-            block -= half
-            best[start : start + height] = _at_ranks(block, ranks[start : start + height], k)
-        found.append(best)
-    return _united(found[0], found[1], row_best[:, 0], column_best[:, 0])
 
 
-def _height(width: int) -> int:
+def _height(similarities: Tensor) -> int:
     """Rows of a block, a multiple of GROUP so that only the last block has a remainder."""
-    return max(1, BLOCK_BYTES // (4 * width * GROUP)) * GROUP
+    return max(1, BLOCK_BYTES // (4 * similarities.shape[1] * GROUP)) * GROUP
 
 
-def _at_ranks(scores: Tensor, ranks: Tensor, k: int) -> Tensor:
-    """Column of the ``ranks[i]``-th best of row i; -1 where the row has no so many entries."""
-    k = min(k, scores.shape[1])
-    best = scores.argmax(dim=1, keepdim=True) if k == 1 else top_k(scores, k)[1]
-    picked = _pick(best, ranks)
-    beyond = ((ranks > k) & (ranks <= scores.shape[1])).nonzero().flatten()
-    if len(beyond):
-        picked[beyond] = _nth(scores[beyond], ranks[beyond])
-    return picked
+def _row_blocks(similarities: Tensor) -> list[slice]:
+    height, total = _height(similarities), len(similarities)
+    return [slice(start, min(start + height, total)) for start in range(0, total, height)]
 
 
-def _pick(best: Tensor, ranks: Tensor) -> Tensor:
-    """Entry ``ranks[i]`` (from 1) of row i of ``best``; -1 beyond its end."""
-    inside = ranks <= best.shape[1]
-    picked = best.gather(1, (ranks.clamp(max=best.shape[1]) - 1)[:, None]).flatten()
+class _Side:
+    """Selection among the similarities (n, m), for the words of the rows or of the columns.
+
+    ``fold`` keeps the maximum of every group of GROUP candidates of a word. The k best candidates
+    lie in the groups with the k best maxima, so a selection reads these groups only. Groups are
+    every ``groups``-th candidate of a row (folds along memory), or GROUP consecutive ones of a
+    column (folds whole rows at once).
+    """
+
+    def __init__(self, similarities: Tensor, *, by_rows: bool) -> None:
+        self.flat = similarities.view(-1)
+        self.rows, self.width = similarities.shape
+        self.by_rows = by_rows
+        self.words, self.candidates = (
+            (self.rows, self.width) if by_rows else (self.width, self.rows)
+        )
+        self.groups = -(-self.candidates // GROUP)
+        self.maxima = similarities.new_empty(
+            (self.words, self.groups) if by_rows else (self.groups, self.words)
+        )
+        self.shift: Tensor | None = None  # of each candidate
+        self.integer = torch.int32 if len(self.flat) < 2**31 else torch.int64
+
+    def fold(self, block: Tensor, place: slice) -> None:
+        """Take in the rows ``place`` of the similarities, or of these minus the shift."""
+        if self.by_rows:
+            whole = self.candidates // self.groups * self.groups
+            maxima = self.maxima[place]
+            torch.amax(block[:, :whole].unflatten(1, (-1, self.groups)), dim=1, out=maxima)
+            if whole < self.candidates:
+                rest = maxima[:, : self.candidates - whole]
+                torch.maximum(rest, block[:, whole:], out=rest)
+            return
+        first, whole = place.start // GROUP, len(block) // GROUP
+        torch.amax(
+            block[: whole * GROUP].unflatten(0, (-1, GROUP)),
+            dim=1,
+            out=self.maxima[first : first + whole],
+        )
+        if whole * GROUP < len(block):
+            self.maxima[first + whole] = block[whole * GROUP :].amax(dim=0)
+
+    def best(self, maxima: Tensor, words: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        """Values and candidates (words, k), best first, of some words with their maxima."""
+        groups = maxima.topk(min(k, self.groups), dim=1, sorted=False).indices.to(self.integer)
+        words = words.to(self.integer)[:, None]
+        member = torch.arange(GROUP, device=words.device, dtype=self.integer)
+        if self.by_rows:
+            candidates = (groups[:, :, None] + member * self.groups).flatten(1)
+        else:
+            candidates = (groups[:, :, None] * GROUP + member).flatten(1)
+        outside = None
+        if self.candidates % GROUP:  # the last members of some groups do not exist
+            outside = candidates >= self.candidates
+            candidates.clamp_(max=self.candidates - 1)
+        if self.by_rows:
+            places = candidates + words * self.width
+        else:
+            places = (candidates * self.width).add_(words)
+        found = self.flat.index_select(0, places.view(-1)).view(places.shape)
+        if self.shift is not None:
+            found -= self.shift.index_select(0, candidates.view(-1)).view(places.shape)
+        if outside is not None:
+            found.masked_fill_(outside, -torch.inf)
+        values, order = found.topk(k, dim=1)
+        return values, candidates.gather(1, order)
+
+    def values_of_best(self, k: int) -> Tensor:
+        """The k largest similarities (words, k) of every word, best first."""
+        every = torch.arange(self.words, device=self.flat.device)
+        return torch.cat([self.best(*part, k)[0] for part in self._parts(every, k)])
+
+    def indices_at(self, ranks: Tensor) -> Tensor:
+        """The candidate of each word at its rank; -1 where there are fewer candidates."""
+        found = torch.full_like(ranks, -1)
+        lower = 0
+        for upper in RANK_BOUNDS:
+            k = min(upper, self.candidates)
+            chosen = ((ranks > lower) & (ranks <= k)).nonzero().flatten()
+            for maxima, words in self._parts(chosen, k):
+                best = self.best(maxima, words, k)[1]
+                found[words] = best.gather(1, ranks[words, None] - 1).flatten().to(found.dtype)
+            lower = upper
+        beyond = ((ranks > lower) & (ranks <= self.candidates)).nonzero().flatten()
+        similarities = self.flat.view(self.rows, self.width)
+        for words in _chunks(beyond, 64):
+            scores = similarities[words] if self.by_rows else similarities[:, words].T
+            found[words] = nth_best(
+                scores if self.shift is None else scores - self.shift, ranks[words]
+            )
+        return found
+
+    def _parts(self, words: Tensor, k: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Maxima (some words, groups) and these words, in parts that bound the memory."""
+        for part in _chunks(words, max(1, BLOCK_BYTES // (8 * k * GROUP))):
+            together = slice(int(part[0]), int(part[-1]) + 1)
+            consecutive = together.stop - together.start == len(part)
+            chosen = together if consecutive else part
+            yield (
+                (self.maxima[chosen] if self.by_rows else self.maxima[:, chosen].T.contiguous()),
+                part,
+            )
+
+
+def _chunks(words: Tensor, size: int) -> Iterator[Tensor]:
+    for start in range(0, len(words), size):
+        yield words[start : start + size]
+
+
+def nth_best(scores: Tensor, ranks: Tensor) -> Tensor:
+    """The ``ranks[i]``-th best of row i; -1 where the row has no so many entries."""
+    inside = ranks <= scores.shape[1]
+    if not bool(inside.any()):
+        return torch.full_like(ranks, -1)
+    best = scores.topk(int(ranks[inside].max()), dim=1).indices
+    picked = best.gather(1, ranks.clamp(max=best.shape[1])[:, None] - 1).flatten()
     return torch.where(inside, picked, torch.full_like(picked, -1))
 
 
-def _nth(scores: Tensor, ranks: Tensor) -> Tensor:
-    """The ranks[i]-th best of row i, whatever the rank."""
-    best = scores.topk(int(ranks.max()), dim=1).indices
-    return best.gather(1, ranks[:, None] - 1).flatten()
-
-
-def _fold(block: Tensor) -> Tensor:
-    """Column-wise maxima of groups of GROUP consecutive rows; the last group may be smaller."""
-    whole = len(block) // GROUP * GROUP
-    maxima: Tensor = block[:whole].unflatten(0, (-1, GROUP)).amax(dim=1)
-    if whole == len(block):
-        return maxima
-    return torch.cat([maxima, block[whole:].amax(dim=0, keepdim=True)])
-
-
-def _column_top_k(
-    similarities: Tensor, maxima: Tensor, shift: Tensor | None, k: int
-) -> tuple[Tensor, Tensor]:
-    """The k best of every column of ``similarities - shift[:, None]``: (columns, k), best first.
-
-    ``maxima`` (groups, columns) are those of ``_fold``: the k best entries of a column lie in the
-    groups with its k best maxima, so only these are read.
-    """
-    rows, columns = similarities.shape
-    groups = maxima.topk(min(k, len(maxima)), dim=0).indices  # (groups chosen, columns)
-    members = torch.arange(GROUP, device=groups.device)
-    values = similarities.new_empty(columns, k)
-    indices = groups.new_empty(columns, k)
-    width = max(1, BLOCK_BYTES // (8 * groups.shape[0] * GROUP))
-    for start in range(0, columns, width):
-        chosen = groups[:, start : start + width].T
-        candidates = (chosen[:, :, None] * GROUP + members).flatten(1)  # (columns, candidates)
-        inside = candidates < rows
-        candidates.clamp_(max=rows - 1)
-        column = torch.arange(start, start + len(candidates), device=groups.device)
-        found = similarities[candidates, column[:, None]]
-        if shift is not None:
-            found -= shift[candidates]
-        found.masked_fill_(~inside, -torch.inf)
-        best, places = found.topk(k, dim=1)
-        values[start : start + width] = best
-        indices[start : start + width] = candidates.gather(1, places)
-    return values, indices
+def _induce_blocked(
+    x: Tensor, y: Tensor, ranks_x: Tensor, ranks_y: Tensor, k_csls: int, memory_gb: float
+) -> Induced:
+    """For a tight memory budget: blocks of the product are made anew instead of kept."""
+    best_x, _, best_y, _ = top_k_both(
+        x, y, min(k_csls, len(x), len(y)), memory_gb=memory_gb, precision="fp32", label="hubness"
+    )
+    found = []
+    for left, right, ranks, half in (
+        (x, y, ranks_x, best_y.mean(dim=1) / 2),
+        (y, x, ranks_y, best_x.mean(dim=1) / 2),
+    ):
+        height = max(1, BLOCK_BYTES // (4 * len(right)))
+        blocks = zip(_chunks(left, height), _chunks(ranks, height), strict=True)
+        found.append(torch.cat([nth_best(rows @ right.T - half, rank) for rows, rank in blocks]))
+    return _united(found[0], found[1], best_x[:, 0], best_y[:, 0])
 
 
 def _united(forward: Tensor, backward: Tensor, best_x: Tensor, best_y: Tensor) -> Induced:

@@ -66,11 +66,17 @@ def normalise_(rows: Tensor, steps: Iterable[str]) -> Tensor:
     return rows
 
 
-def cross_product(left: Tensor, right: Tensor) -> Tensor:
-    """``left.T @ right`` (dimensions, dimensions), accumulated in float64 on the CPU."""
+def cross_product(left: Tensor, right: Tensor, *, exact: bool = True) -> Tensor:
+    """``left.T @ right`` (dimensions, dimensions), accumulated in float64 on the CPU.
+
+    With ``exact=False`` blocks are multiplied as they are, in float32.
+    """
     total = torch.zeros(left.shape[1], right.shape[1], dtype=torch.float64)
     for one, other in zip(blocks(left), blocks(right), strict=True):
-        total += one.cpu().double().T @ other.cpu().double()
+        if exact:
+            total += one.cpu().double().T @ other.cpu().double()
+        else:
+            total += (one.T @ other).cpu()
     return total
 
 
@@ -84,9 +90,9 @@ def principal_directions(rows: Tensor, dimensions: int) -> Tensor:
     return vectors.flip(1)[:, :dimensions]
 
 
-def orthogonal_map(source: Tensor, target: Tensor) -> Tensor:
+def orthogonal_map(source: Tensor, target: Tensor, *, exact: bool = True) -> Tensor:
     """The orthogonal W with ``source @ W`` nearest to ``target`` (Procrustes), float64."""
-    left, _, right = torch.linalg.svd(cross_product(source, target))
+    left, _, right = torch.linalg.svd(cross_product(source, target, exact=exact))
     product: Tensor = left @ right
     return product
 

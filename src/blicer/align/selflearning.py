@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from blicer import progress
-from blicer.align.induction import induce
+from blicer.align.induction import induce, similarity_buffer
 from blicer.align.linear import orthogonal_map
 
 
@@ -55,6 +55,7 @@ def self_learn(
     """Self-learning with the orthogonal map from a first dictionary (pairs, 2) of rows."""
     generator = torch.Generator().manual_seed(seed)
     head_x, head_y = x[: schedule.words], y[: schedule.words]
+    buffer = similarity_buffer(head_x, head_y, memory_gb)
 
     def run_induction(mapped: Tensor, keep: float) -> tuple[Tensor, float]:
         induced = induce(
@@ -64,6 +65,7 @@ def self_learn(
             generator=generator,
             k_csls=schedule.k_csls,
             memory_gb=memory_gb,
+            buffer=buffer,
         )
         return induced.pairs, induced.objective
 
@@ -81,7 +83,7 @@ def self_learn(
             if schedule.max_iterations is not None and iteration > schedule.max_iterations:
                 stalled = False
                 break
-            weights = orthogonal_map(*_rows(x, y, pairs)).to(x.dtype).to(x.device)
+            weights = orthogonal_map(*_rows(x, y, pairs), exact=False).to(x.dtype).to(x.device)
             pairs, objective = run_induction(head_x @ weights, keep)
             if objective - best >= schedule.threshold:
                 best, last_rise = objective, iteration
@@ -93,7 +95,7 @@ def self_learn(
             )
     if not stalled and keep < 1.0:
         # Cut short: the dictionary for the final map is induced without dropping anything.
-        weights = orthogonal_map(*_rows(x, y, pairs)).to(x.dtype).to(x.device)
+        weights = orthogonal_map(*_rows(x, y, pairs), exact=False).to(x.dtype).to(x.device)
         pairs, objective = run_induction(head_x @ weights, 1.0)
     return Learned(pairs, objective, iteration - 1, stalled)
 
