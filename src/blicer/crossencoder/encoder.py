@@ -69,6 +69,9 @@ def quiet_transformers() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
+LITE = "lite"
+
+
 def load_encoder(name: str | Path, *, seed: int) -> tuple[Any, Any]:
     """The model (fp32, one logit) and the tokenizer of a name on the Hub or of a folder.
 
@@ -95,7 +98,14 @@ def load_encoder(name: str | Path, *, seed: int) -> tuple[Any, Any]:
 
 
 def _as_folder(name: str | Path) -> Path | None:
-    """A folder when the name is one or can only mean one; None for a name on the Hub."""
+    """A folder when the name is one or can only mean one; None for a name on the Hub.
+
+    ``lite`` is the encoder that comes with the package.
+    """
+    if str(name) == LITE:
+        from blicer import lite
+
+        return lite.path()
     path = Path(name).expanduser()
     if path.exists():
         return path
