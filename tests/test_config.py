@@ -184,3 +184,13 @@ def test_saved_and_loaded(tmp_path: Path) -> None:
     config.save(tmp_path / "config.json")
     assert Config.load(tmp_path / "config.json") == config
     assert json.loads((tmp_path / "config.json").read_text())["preset"] == "unsupervised"
+
+
+def test_what_an_encoder_needs_stands_between_the_preset_and_the_user() -> None:
+    paper = Config.resolve("supervised")
+    lite = Config.resolve("supervised", overrides={"encoder": "lite"})
+    assert lite.learning_rate > paper.learning_rate
+    assert lite.n_rep == paper.n_rep
+    own = Config.resolve("supervised", overrides={"encoder": "lite", "learning_rate": 1e-5})
+    assert own.learning_rate == 1e-5
+    assert Config.from_dict(own.to_dict()) == own

@@ -17,7 +17,7 @@ from typing import Any, get_type_hints
 
 from blicer.errors import FileError, InputError
 from blicer.files import read_json, write_json
-from blicer.presets import Preset, get_preset, number
+from blicer.presets import ENCODER_SETTINGS, Preset, get_preset, number
 from blicer.templates import Template
 
 AUTO = "auto"
@@ -39,6 +39,10 @@ class Config(Preset):
     encoder: str = "xlm-roberta-large"
     # The paper's lambda; None (written "auto") chooses it on held-out seeds.
     mixing_weight: float | None = number(low=0, high=1, default=None)
+
+    # 1: each order of a positive is shown once an epoch and counts 1 + n_rep times (faster);
+    # 0: it is shown that often, as in the paper.
+    weigh_positives: int = number(low=0, high=1, default=0)
 
     # Training beyond the paper; what they do is said in crossencoder.training_settings.
     max_grad_norm: float = number(low=0, above=True, default=1.0)
@@ -64,7 +68,7 @@ class Config(Preset):
         file: str | Path | None = None,
         overrides: Mapping[str, Any] | None = None,
     ) -> Config:
-        """Preset, then the TOML ``file``, then ``overrides``; the later one wins.
+        """Preset, what the encoder needs, the TOML ``file``, ``overrides``; the later one wins.
 
         The preset itself may be named by any of the three (default: supervised).
         """
@@ -73,7 +77,8 @@ class Config(Preset):
         if preset is not None:
             values["preset"] = get_preset(preset).preset
         base = asdict(get_preset(values.get("preset", "supervised")))
-        return cls(**{**base, **values})
+        encoder = ENCODER_SETTINGS.get(values.get("encoder", ""), {})
+        return cls(**{**base, **encoder, **values})
 
     def replace(self, **overrides: Any) -> Config:
         """This configuration with some settings changed."""

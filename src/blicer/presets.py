@@ -62,6 +62,20 @@ PRESETS: dict[str, Preset] = {
 }
 
 
+# What an encoder needs other than the paper's; chosen on held-out training seeds (tools/build_lite).
+# It stands between the preset and what the user says.
+ENCODER_SETTINGS: dict[str, dict[str, Any]] = {
+    "lite": {
+        "template": "T1",
+        "learning_rate": 1e-4,
+        "epochs": 1,
+        "n_neg": 8,
+        "alpha": 0.0,
+        "weigh_positives": 1,
+    },
+}
+
+
 def get_preset(name: str) -> Preset:
     """A preset by name; ``semi-supervised`` and ``Semi_Supervised`` are the same one."""
     key = "_".join(str(name).lower().replace("-", " ").replace("_", " ").split())

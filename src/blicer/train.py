@@ -228,7 +228,13 @@ class Workshop:
             precision=self.recipe.precision,
             **self.config.only(names),
         )
-        examples = pairs.examples(space.source.words, space.target.words, self.template, self.names)
+        examples = pairs.examples(
+            space.source.words,
+            space.target.words,
+            self.template,
+            self.names,
+            repeat=not self.config.weigh_positives,
+        )
         data = _digest(pairs.source, pairs.target, pairs.label)
         stage = self._stage("reranker", self.config.to_dict(), data)
         reranker.fit(
