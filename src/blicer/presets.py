@@ -62,7 +62,7 @@ PRESETS: dict[str, Preset] = {
 }
 
 
-# What an encoder needs other than the paper's; chosen on held-out training seeds (tools/build_lite).
+# What an encoder needs other than the paper's; chosen on held-out training seeds.
 # It stands between the preset and what the user says.
 ENCODER_SETTINGS: dict[str, dict[str, Any]] = {
     "lite": {
