@@ -135,7 +135,7 @@ def test_no_seed_in_vocabulary(pairs: list[tuple[str, str]], expected: str) -> N
     with pytest.raises(InputError) as caught:
         Procrustes().align(ENGLISH, RUSSIAN, Lexicon(pairs))
     message = str(caught.value)
-    assert message.startswith("none of the 2 seed pairs is in both vocabularies")
+    assert message.startswith("none of the 2 seed pairs are in both vocabularies")
     assert f"'{pairs[0][0]}'" in message
     assert "source vocabulary" in message
     assert expected in message

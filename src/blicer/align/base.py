@@ -134,7 +134,7 @@ def seeds_to_indices(
     )
     found = "none" if len(pairs) == 0 else f"only {len(pairs)}"
     sentence = (
-        f"{found} of the {len(seeds)} seed pairs is in both vocabularies; missing are "
+        f"{found} of the {len(seeds)} seed pairs are in both vocabularies; missing are "
         f"{missing or 'pairs'}; likely reason: {'; '.join(reasons)}"
     )
     if len(pairs) == 0:

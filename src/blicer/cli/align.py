@@ -53,6 +53,8 @@ def align(
 
     Example, without seeds: `blicer align vecmap fi.vec et.vec --mode unsupervised -o fi-et.space`
     """
+    import warnings
+
     from blicer.align.space import Space, check_replaceable
     from blicer.embeddings import Embeddings
     from blicer.errors import BlicerError
@@ -74,11 +76,14 @@ def align(
     if aligner is None:
         space = Space(left, right, method="files")
     else:
-        space = aligner.align(left, right, lexicon)
-    if not space.settings.get("converged", True) and not force:
-        raise BlicerError(
-            f"{space.settings['verdict']}; nothing was written to {output} (--force writes it)"
-        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # a failed run is said below
+            space = aligner.align(left, right, lexicon)
+    if not space.settings.get("converged", True):
+        verdict = space.settings.get("verdict", "the run did not converge")
+        if not force:
+            raise BlicerError(f"{verdict}; nothing was written to {output} (--force writes it)")
+        note(verdict)
     space.settings |= {"source_file": str(source), "target_file": str(target)}
     space.save(output)
     note(f"wrote {output}; next: blicer evaluate {output} TEST.tsv")
