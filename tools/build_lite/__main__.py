@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+import transformers
 from safetensors.torch import save_file
 
 from blicer.files import atomic_write, write_json
@@ -26,7 +27,7 @@ from tools.build_lite.vocabulary import KNOWN, SPECIAL, START, WHOLE, Vocabulary
 
 N_KNOWN, N_OTHER, SEEN = 15_000, 5_000, 6
 N_TAIL = 4_000  # words of each language beyond the whole ones, to learn composition from
-DISTILLATION_PAIRS = 350_000
+DISTILLATION_PAIRS = 1_000_000
 TABLE_WEIGHT = "electra.embeddings.word_embeddings.weight"
 FILES = ("table.safetensors", "net.safetensors", "config.json", "tokenizer.json")
 
@@ -109,7 +110,8 @@ def write(
     save_file(weights, output / "net.safetensors")
     config = model.config.to_dict()  # type: ignore[attr-defined]
     config["architectures"] = ["ElectraForSequenceClassification"]
-    for name in ("_name_or_path", "transformers_version", "dtype"):
+    config["transformers_version"] = transformers.__version__  # its absence brings a false warning
+    for name in ("_name_or_path", "dtype"):
         config.pop(name, None)
     write_json(output / "config.json", config)
     rules = json.loads(vocabulary.tokenizer().to_str())
@@ -127,6 +129,11 @@ def write(
             **tokens,
         },
     )
+    write_manifest(output)
+
+
+def write_manifest(output: Path) -> None:
+    """Sizes and digests of what was written, which the package checks before use."""
     digests = {
         name: {
             "bytes": (output / name).stat().st_size,
@@ -180,6 +187,7 @@ def main() -> None:
         texts, segment(vocabulary.tokenizer(), texts), np.concatenate([meaning[rows], tail_meaning])
     )
     loss = distil(model, words, n_pairs=arguments.pairs, seed=arguments.seed)
+    net.soften(model)
     say(f"distilled, loss {loss:.3f}")
     write(arguments.output, vocabulary, table, model)
     say(f"written to {arguments.output}")

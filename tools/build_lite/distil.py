@@ -53,7 +53,7 @@ def make_pairs(words: Words, n: int, seed: int) -> np.ndarray:
     """(n, 2): half near in meaning, a quarter near in spelling, a quarter at random."""
     rng = np.random.default_rng(seed)
     count = len(words.words)
-    anchors = rng.choice(count, min(count, max(1000, n // 10)), replace=False)
+    anchors = rng.choice(count, min(count, max(1000, min(40_000, n // 10))), replace=False)
     pool = rng.choice(count, min(count, 50_000), replace=False)
     near = neighbours(words, anchors, pool, 24)
     rows = rng.integers(len(anchors), size=n // 2)

@@ -86,9 +86,9 @@ def choose(n_known: int, n_other: int, seen: int) -> Vocabulary:
     """Tokens for the most frequent words of each language that USE knows (WHOLE), and pieces.
 
     A whole word gets a token of its own where USE cuts it up. A piece stays if it is such a word
-    by itself, or if at least ``seen`` others need it of the next ``n_known`` words of a
-    language that USE knows and the ``n_other`` most frequent of another; so do Thai pieces (there is no list of
-    Thai words) and single letters.
+    by itself, or if at least ``seen`` others need it: of the next ``n_known`` words of a language
+    that USE knows and of the ``n_other`` most frequent ones of another. Thai pieces stay (there is
+    no list of Thai words), and single letters.
     """
     pieces, scores = use_pieces()
     use = unigram(list(zip(pieces, scores, strict=True)), 0, byte_fallback=False)

@@ -1,0 +1,77 @@
+"""`lite`: the small multilingual cross-encoder that comes with blicer.
+
+The package carries its table of pieces as uint8 codes, apart from the net. ``path()`` puts the two
+together, once, into an ordinary Hugging Face folder in the user's cache and returns it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from blicer.errors import BlicerError, FileError
+from blicer.files import atomic_folder, read_json
+
+NAME = "lite"
+HERE = Path(__file__).parent
+TABLE, NET, MANIFEST = "table.safetensors", "net.safetensors", "manifest.json"
+COPIED = ("config.json", "tokenizer.json", "tokenizer_config.json", "README.md", "NOTICE")
+TABLE_WEIGHT = "electra.embeddings.word_embeddings.weight"
+
+
+def path() -> Path:
+    """A folder that ``AutoModelForSequenceClassification`` and ``CrossEncoder`` load."""
+    if not (HERE / MANIFEST).is_file():
+        raise FileError(
+            HERE / MANIFEST, "is missing: this copy of blicer comes without its encoder"
+        )
+    version = hashlib.sha256((HERE / MANIFEST).read_bytes()).hexdigest()[:12]
+    folder = cache_folder() / f"{NAME}-{version}"
+    if (folder / "model.safetensors").is_file():
+        return folder
+    try:
+        with atomic_folder(folder) as temporary:
+            assemble(temporary)
+    except BlicerError:
+        if (folder / "model.safetensors").is_file():  # another process was faster
+            return folder
+        # The cache cannot be written: this process still gets its model.
+        folder = Path(tempfile.mkdtemp(prefix=f"blicer-{NAME}-"))
+        assemble(folder)
+    return folder
+
+
+def cache_folder() -> Path:
+    """``BLICER_CACHE``, or ``blicer`` in the user's cache folder."""
+    if given := os.environ.get("BLICER_CACHE"):
+        return Path(given).expanduser()
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "blicer"
+
+
+def assemble(folder: Path) -> None:
+    """Write the whole model into ``folder``: weights in fp32, configuration, tokenizer, card."""
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    check_files()
+    table = load_file(HERE / TABLE)
+    weights = {name: tensor.float() for name, tensor in load_file(HERE / NET).items()}
+    weights[TABLE_WEIGHT] = torch.addcmul(table["low"], table["codes"].float(), table["scale"])
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    for name in COPIED:
+        shutil.copyfile(HERE / name, folder / name)
+
+
+def check_files() -> None:
+    """The artefact is what was built: sizes and SHA-256 as in the manifest."""
+    for name, expected in read_json(HERE / MANIFEST)["files"].items():
+        file = HERE / name
+        if not file.is_file():
+            raise FileError(file, "is missing from the installed package; install blicer again")
+        digest = hashlib.sha256(file.read_bytes()).hexdigest()
+        if digest != expected["sha256"]:
+            raise FileError(file, "is damaged (its SHA-256 is not the manifest's); install again")
