@@ -1,6 +1,6 @@
 """P@1 before and after reranking on real vectors and XLING dictionaries, every system beside it.
 
-    python -m benchmarks.rerank_table --data ../shared/data --pairs en-fr en-ru --spaces vecmap
+    python -m benchmarks.rerank_table --data ../shared/data --pairs en-fr en-ru --spaces procrustes
 
 For each pair, seed size, space and training seed: the space and the cross-encoder are fitted
 without 15 % of the seed words, every system's mixing weights are chosen on those words, then all is
@@ -48,10 +48,12 @@ class Untuned(CrossEncoderScorer):
     name = "untuned"
 
 
-def everyone(fitted: Fitted, workshop: Workshop) -> list[Scorer]:
-    """The trained cross-encoder and all that it is compared with."""
+def everyone(fitted: Fitted, workshop: Workshop, controls: bool) -> list[Scorer]:
+    """The trained cross-encoder and, with ``controls``, all that it is compared with."""
     from blicer.reranker import Reranker
 
+    if not controls:
+        return [*fitted.scorers, make_scorer("spelling")]
     start = Reranker(workshop.config.encoder, max_length=workshop.config.max_length)
     scorers = [*fitted.scorers, Untuned(start, workshop.template, workshop.names)]
     for name in ("spelling", "use-cosine"):
@@ -63,7 +65,15 @@ def everyone(fitted: Fitted, workshop: Workshop) -> list[Scorer]:
 
 
 def unit(
-    data: Path, pair: str, size: str, space: str, encoder: str, seed: int, work: Path | None
+    data: Path,
+    pair: str,
+    size: str,
+    space: str,
+    encoder: str,
+    seed: int,
+    *,
+    work: Path | None,
+    controls: bool,
 ) -> dict[str, Any]:
     source, target = (vectors(data, language) for language in pair.split("-"))
     seeds = dictionary(data, pair, f"train.freq.{size}")
@@ -74,7 +84,7 @@ def unit(
     usable = workshop.usable(seeds)
     ((rest, held),) = held_out_splits(usable, recipe)
     fitted = workshop.fit(rest, reserved=held)
-    scorers = everyone(fitted, workshop)
+    scorers = everyone(fitted, workshop, controls)
     view = workshop.view(Fitted(fitted.space, fitted.pairs, scorers), held, usable)
     names = [CSLS, *(scorer.name for scorer in scorers)]
     systems = {name: parts for name, parts in SYSTEMS.items() if set(parts) <= set(names)}
@@ -85,7 +95,7 @@ def unit(
         for name, parts in systems.items()
     }
     final = workshop.fit(usable)
-    scorers = everyone(final, workshop)
+    scorers = everyone(final, workshop, controls)
     seconds = time.perf_counter() - started
     test = dictionary(data, pair, "test.freq.2k")
     result: dict[str, Any] = {"seconds": round(seconds, 1), "weights": weights, "p@1": {}}
@@ -146,11 +156,12 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder of vectors and xling")
     parser.add_argument("--pairs", nargs="+", default=["en-fr", "en-ru"])
     parser.add_argument("--sizes", nargs="+", default=["5k", "1k"])
-    parser.add_argument("--spaces", nargs="+", default=["vecmap"])
+    parser.add_argument("--spaces", nargs="+", default=["procrustes"])
     parser.add_argument("--encoder", default="lite")
     parser.add_argument("--training-seeds", nargs="+", type=int, default=[33])
     parser.add_argument("--results", type=Path, default=Path("rerank_table.json"))
     parser.add_argument("--work", type=Path, help="folder for spaces, so that seeds share them")
+    parser.add_argument("--no-controls", action="store_true", help="leave out A, B and untuned")
     parser.add_argument("--show", action="store_true", help="only print what is finished")
     options = parser.parse_args()
     units: dict[str, Any] = read_json(options.results) if options.results.exists() else {}
@@ -162,7 +173,14 @@ def main() -> None:
                     if key in units:
                         continue
                     units[key] = unit(
-                        options.data, pair, size, space, options.encoder, seed, options.work
+                        options.data,
+                        pair,
+                        size,
+                        space,
+                        options.encoder,
+                        seed,
+                        work=options.work,
+                        controls=not options.no_controls,
                     )
                     write_json(options.results, units)
                     print(key, units[key]["p@1"], f"{units[key]['seconds']} s", flush=True)

@@ -35,8 +35,6 @@ CORRECTED_SHOWN, SPOILED_SHOWN = 12, 5
 # What is mixed with CSLS: the trained encoder where the package carries it, else what needs none.
 WITH_LITE: tuple[str, ...] = ("cross-encoder",)
 WITHOUT_LITE: tuple[str, ...] = ("spelling",)
-# How the embedded encoder is trained here, where that differs from the paper's supervised setup.
-LITE_SETTINGS: dict[str, Any] = {}
 
 
 @dataclass(frozen=True)
@@ -144,9 +142,7 @@ def configuration(plan: Plan, scorers: tuple[str, ...]) -> Config:
 
     settings = plan.settings
     if "cross-encoder" in scorers and "encoder" not in settings:
-        from blicer import lite
-
-        settings = {"encoder": str(lite.path()), **LITE_SETTINGS, **settings}
+        settings = {"encoder": "lite", **settings}
     return Config.resolve("supervised", overrides=settings)
 
 

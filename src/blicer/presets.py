@@ -67,10 +67,14 @@ PRESETS: dict[str, Preset] = {
 ENCODER_SETTINGS: dict[str, dict[str, Any]] = {
     "lite": {
         "template": "T1",
-        "learning_rate": 1e-4,
-        "epochs": 1,
-        "n_neg": 8,
         "alpha": 0.0,
+        "n_neg": 4,
+        "epochs": 1,
+        "learning_rate": 1e-4,
+        "batch_size": 512,
+        "micro_batch_size": 512,
+        "freeze_embeddings": 1.0,
+        "average_last": 0.3,
         "weigh_positives": 1,
     },
 }
