@@ -122,7 +122,7 @@ def test_swapped_seeds_are_explained(space: Path, tmp_path: Path) -> None:
     output = tmp_path / "pairs.tsv"
     done = run.invoke(app, ["pairs", str(space), "--seeds", str(swapped), "-o", str(output)])
     assert isinstance(done.exception, InputError)
-    assert "none of the 2 seed pairs is in both vocabularies" in str(done.exception)
+    assert "none of the 2 seed pairs are in both vocabularies" in str(done.exception)
     assert "swapped" in str(done.exception)
 
 

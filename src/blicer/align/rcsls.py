@@ -1,4 +1,4 @@
-"""RCSLS: a linear map that maximises the seeds' CSLS, by gradient descent (METHOD.md §6)."""
+"""RCSLS: linear maps that maximise the seeds' CSLS, by gradient descent (METHOD.md §6)."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from blicer import progress
 from blicer.align.base import UNIT_CENTRE_UNIT, Aligner, prepare, seeds_to_indices
 from blicer.align.linear import apply_
 from blicer.align.procrustes import procrustes_map, say_if_undetermined
-from blicer.align.relaxed_csls import RelaxedCSLS
+from blicer.align.relaxed_csls import Maps, RelaxedCSLS
 from blicer.align.space import Space
 from blicer.devices import resolve_device
 from blicer.embeddings import Embeddings
 from blicer.errors import InputError
 from blicer.lexicon import Lexicon
 
-SIDES = ("source", "target")
+SIDES = ("both", "source", "target")
 SMALLEST_RATE = 1e-4
-SAFE_RATE = 1.0  # gained on every pair that was measured, with few seeds and with many
+SAFE_RATE = 1.0  # where there are too few seeds to hold some out
 HELD_OUT = 0.2  # share of the seed words that judge how far to go
 FEWEST_HELD_OUT = 20
 FIRST_STEP, GROWTH, TRIALS = 2.0, 1.5, 12  # far enough for the literature's 10 steps of 25
@@ -34,38 +34,42 @@ RETRIES = 8
 
 @dataclass(frozen=True)
 class Descent:
-    weights: Tensor
+    maps: Maps
     losses: list[float]  # at the start, and after each step; never rising
     rate: float  # after the halvings
 
 
-@dataclass(frozen=True)
-class Exploration:
-    distance: float  # sum of the steps
-    held_out_loss: float
-
-
 def descend(
-    loss: RelaxedCSLS, weights: Tensor, rate: float, steps: int, *, spectral: bool, label: str
+    loss: RelaxedCSLS, maps: Maps, rate: float, steps: int, *, spectral: bool, label: str
 ) -> Descent:
     """Gradient descent; a step that raises the loss is undone, and the next is half as long."""
-    value, gradient = loss(weights)
+    value, gradients = loss(maps)
     losses = [value]
     with progress.task(label, steps) as running:
         for _ in range(steps):
             if rate < SMALLEST_RATE:
                 break
-            tried = weights - rate * gradient
-            if spectral:
-                tried = spectral_projection(tried)
-            new_value, new_gradient = loss(tried)
+            tried = moved(maps, gradients, rate, spectral=spectral)
+            new_value, new_gradients = loss(tried)
             if new_value > value:
                 rate /= 2
             else:
-                weights, value, gradient = tried, new_value, new_gradient
+                maps, value, gradients = tried, new_value, new_gradients
             losses.append(value)
             running.advance(status=f"loss {value:.4f}")
-    return Descent(weights, losses, rate)
+    return Descent(maps, losses, rate)
+
+
+def moved(maps: Maps, gradients: Maps, step: float, *, spectral: bool) -> Maps:
+    """The maps after a step against their gradients."""
+
+    def one(weights: Tensor | None, gradient: Tensor | None) -> Tensor | None:
+        if weights is None or gradient is None:
+            return weights
+        weights = weights - step * gradient
+        return spectral_projection(weights) if spectral else weights
+
+    return one(maps[0], gradients[0]), one(maps[1], gradients[1])
 
 
 def spectral_projection(weights: Tensor) -> Tensor:
@@ -78,15 +82,14 @@ def spectral_projection(weights: Tensor) -> Tensor:
 class RCSLS(Aligner):
     """Gradient descent on the CSLS of the seed pairs, from the Procrustes map.
 
-    The literature's relaxation takes the mapped words' lengths as one; ``relaxed=True`` does so.
-    By default the cosines are true ones, which did better on held-out seeds, and then the loss
-    cannot be lowered by mere scale.
+    The literature maps the words of one side, and takes the mapped words' lengths as one
+    (``mapped_side="source", relaxed=True``). On held-out seeds a map helped where the words that
+    it moves are the candidates, so that one side gained for one direction; here by default both
+    sides are mapped, which costs the same and serves both directions, and cosines are true ones.
 
     ``learning_rate="auto"`` finds out how far to go: on four fifths of the seed words it descends
     in growing steps for as long as the CSLS loss of the other fifth falls, then goes as far with
-    all seeds. The loss holds the hubness of both sides, so one space serves both directions;
-    ``mapped_side`` says which side's words the map moves: ``auto`` takes the side with the lower
-    held-out loss, ``source`` and ``target`` are the literature's two directions.
+    all seeds.
 
     >>> space = RCSLS().align(english, french, seeds)  # doctest: +SKIP
     """
@@ -98,7 +101,7 @@ class RCSLS(Aligner):
         self,
         *,
         learning_rate: float | str = "auto",
-        mapped_side: str = "auto",
+        mapped_side: str = "both",
         iterations: int = 10,
         neighbours: int = 10,
         words: int = 200_000,
@@ -114,8 +117,8 @@ class RCSLS(Aligner):
                 raise InputError(f"learning_rate is {learning_rate!r}; expected a number or 'auto'")
         elif not learning_rate > 0:
             raise InputError(f"learning_rate is {learning_rate}; expected a number above 0")
-        if mapped_side not in (*SIDES, "auto"):
-            raise InputError(f"mapped_side is {mapped_side!r}; expected source, target or auto")
+        if mapped_side not in SIDES:
+            raise InputError(f"mapped_side is {mapped_side!r}; expected both, source or target")
         for name, value, least in (
             ("iterations", iterations, 0),
             ("neighbours", neighbours, 1),
@@ -143,38 +146,15 @@ class RCSLS(Aligner):
         normalisation = UNIT_CENTRE_UNIT if self.centre else ("unit",)
         x, y = prepare(source, target, normalisation=normalisation, device=device)
         say_if_undetermined(pairs, x.shape[1])
-        side, rate = self._choose(x, y, pairs)
-        # The loss is the same from both sides; which side the map moves is what differs.
-        if side == "source":
-            descent = self._descend_safely(x, y, pairs, rate)
-            apply_(x, descent.weights)
-        else:
-            descent = self._descend_safely(y, x, pairs[:, ::-1].copy(), rate)
-            apply_(y, descent.weights)
-        outcome = {"seed_pairs": len(pairs), "side_mapped": side, "rate_used": descent.rate}
-        return self.space(source, target, x, y, **outcome, losses=descent.losses)
-
-    def _choose(self, x: Tensor, y: Tensor, pairs: np.ndarray) -> tuple[str, float]:
-        """The side to map and the learning rate, where they are left to us."""
-        sides = SIDES if self.mapped_side == "auto" else (self.mapped_side,)
-        if len(sides) == 1 and not isinstance(self.learning_rate, str):
-            return sides[0], self.learning_rate
-        if len(np.unique(pairs[:, 0])) * HELD_OUT < FEWEST_HELD_OUT:
-            progress.note(f"RCSLS: too few seeds to hold some out; learning rate {SAFE_RATE:g}")
-            rate = self.learning_rate
-            return sides[0], SAFE_RATE if isinstance(rate, str) else rate
-        explored = {
-            side: self._explore(
-                *((x, y, pairs) if side == "source" else (y, x, pairs[:, ::-1].copy()))
-            )
-            for side in sides
-        }
-        side = min(explored, key=lambda each: explored[each].held_out_loss)
         rate = self.learning_rate
         if isinstance(rate, str):
-            rate = max(explored[side].distance, FIRST_STEP / 2) / max(1, self.iterations)
-        progress.note(f"RCSLS: maps the {side} side at learning rate {rate:g}, by held-out seeds")
-        return side, rate
+            rate = self._choose_rate(x, y, pairs)
+        descent = self._descend_safely(x, y, pairs, rate)
+        for words, weights in ((x, descent.maps[0]), (y, descent.maps[1])):
+            if weights is not None:
+                apply_(words, weights)
+        outcome = {"seed_pairs": len(pairs), "rate_used": descent.rate, "losses": descent.losses}
+        return self.space(source, target, x, y, **outcome)
 
     def _loss(self, x: Tensor, y: Tensor, pairs: np.ndarray, *, cosine: bool) -> RelaxedCSLS:
         return RelaxedCSLS(
@@ -187,38 +167,50 @@ class RCSLS(Aligner):
             cosine=cosine,
         )
 
-    def _start(self, x: Tensor, y: Tensor, pairs: np.ndarray) -> Tensor:
-        return procrustes_map(x, y, pairs).to(x.device, torch.float32)
+    def _start(self, x: Tensor, y: Tensor, pairs: np.ndarray) -> Maps:
+        """Procrustes, as a map of whichever side is to be moved."""
+        rotation = procrustes_map(x, y, pairs).to(x.device, torch.float32)
+        if self.mapped_side == "source":
+            return rotation, None
+        if self.mapped_side == "target":
+            return None, rotation.T.contiguous()
+        return rotation, torch.eye(len(rotation), device=x.device)
 
-    def _explore(self, x: Tensor, y: Tensor, pairs: np.ndarray) -> Exploration:
-        """How far held-out seeds gain from the descent of the others, and how much."""
+    def _choose_rate(self, x: Tensor, y: Tensor, pairs: np.ndarray) -> float:
+        """The step with which ``iterations`` steps go as far as held-out seeds gain from."""
         words = np.unique(pairs[:, 0])
         count = int(len(words) * HELD_OUT)
+        if count < FEWEST_HELD_OUT:
+            progress.note(f"RCSLS: too few seeds to hold some out; learning rate {SAFE_RATE:g}")
+            return SAFE_RATE
         held = np.isin(pairs[:, 0], np.random.default_rng(self.seed).permutation(words)[:count])
         training = self._loss(x, y, pairs[~held], cosine=not self.relaxed)
         judge = self._loss(x, y, pairs[held], cosine=True)
-        weights = self._start(x, y, pairs[~held])
-        value, gradient = training(weights)
-        path = [(0.0, judge(weights, gradient=False)[0])]  # how far, and the held-out loss there
+        maps = self._start(x, y, pairs[~held])
+        value, gradients = training(maps)
+        path = [(0.0, judge.loss(maps))]  # how far, and the held-out loss there
         step, growth = FIRST_STEP, GROWTH
         with progress.task("RCSLS, choosing how far to go", TRIALS) as running:
             for _ in range(TRIALS):
-                tried = weights - step * gradient
-                if self.spectral:
-                    tried = spectral_projection(tried)
-                new_value, new_gradient = training(tried)
+                tried = moved(maps, gradients, step, spectral=self.spectral)
+                new_value, new_gradients = training(tried)
                 running.advance(status=f"held-out loss {path[-1][1]:.4f}")
                 if new_value > value:  # too long a step says nothing of how far to go
                     step, growth = step / 2, 1.0
                     continue
-                weights, value, gradient = tried, new_value, new_gradient
-                path.append((path[-1][0] + step, judge(weights, gradient=False)[0]))
+                maps, value, gradients = tried, new_value, new_gradients
+                path.append((path[-1][0] + step, judge.loss(maps)))
                 if path[-1][1] > path[-2][1]:
                     break
                 step *= growth
         start, lowest = path[0][1], min(value for _, value in path)
         enough = start - MOST_OF_THE_GAIN * (start - lowest)
-        return Exploration(next(gone for gone, value in path if value <= enough), lowest)
+        distance = next(gone for gone, value in path if value <= enough)
+        rate = max(distance, FIRST_STEP / 2) / max(1, self.iterations)
+        progress.note(
+            f"RCSLS: learning rate {rate:g}, by the loss of {int(held.sum())} held-out seeds"
+        )
+        return rate
 
     def _descend_safely(self, x: Tensor, y: Tensor, pairs: np.ndarray, rate: float) -> Descent:
         """Descend; should true cosines end up worse than at the start, go half as far."""
@@ -227,14 +219,14 @@ class RCSLS(Aligner):
         if not self.relaxed:  # then the loss is that of true cosines, and never rises
             return self._descend(training, start, rate)
         judge = self._loss(x, y, pairs, cosine=True)
-        at_start = judge(start, gradient=False)[0]
+        at_start = judge.loss(start)
         for _ in range(RETRIES):
             descent = self._descend(training, start, rate)
-            if judge(descent.weights, gradient=False)[0] <= at_start:
+            if judge.loss(descent.maps) <= at_start:
                 return descent
             progress.note(f"RCSLS: a learning rate of {rate:g} went too far, trying half of it")
             rate /= 2
-        return Descent(start, [training(start, gradient=False)[0]], 0.0)
+        return Descent(start, [training.loss(start)], 0.0)
 
-    def _descend(self, loss: RelaxedCSLS, start: Tensor, rate: float) -> Descent:
+    def _descend(self, loss: RelaxedCSLS, start: Maps, rate: float) -> Descent:
         return descend(loss, start, rate, self.iterations, spectral=self.spectral, label="RCSLS")

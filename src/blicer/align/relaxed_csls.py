@@ -1,12 +1,12 @@
-"""The loss that RCSLS descends: CSLS of the seed pairs with a linear map, and its gradient.
+"""The loss that RCSLS descends: CSLS of the seed pairs under linear maps, and its gradient.
 
-For seed pairs (x, y) and a map W, with unit rows (METHOD.md §6):
+For seed pairs (x, y) and maps V and W of the two sides, over unit rows (METHOD.md §6):
 
-    loss = mean over pairs of  -2 cos(xW, y) + r_Y(xW) + r_XW(y)
+    loss = mean over pairs of  -2 cos(xV, yW) + r_YW(xV) + r_XV(yW)
 
-where r is the mean similarity to the k nearest words of the other vocabulary. In the literature's
-relaxation dot products stand for the cosines of xW, as if W kept lengths; that loss can be lowered
-by the scale of W alone. With ``cosine=True`` the cosines are true ones. Both are here.
+where r is the mean similarity to the k nearest words of the other vocabulary. The literature maps
+one side only, and dot products stand for cosines, as if the map kept lengths; that loss can be
+lowered by the scale of the map alone. With ``cosine=True`` the cosines are true ones.
 """
 
 from __future__ import annotations
@@ -20,24 +20,34 @@ from torch import Tensor
 from blicer.topk import top_k
 
 ROWS_AT_ONCE = 512  # of similarities: enough for the multiplication, small for the cache
+Maps = tuple[Tensor | None, Tensor | None]  # of source and target; None leaves a side as it is
 
 
 @dataclass(frozen=True)
-class Distinct:
-    """Each distinct word once, how many pairs have it, and which it is in each pair."""
+class Mapped:
+    """Words of one side under its map."""
 
     rows: Tensor
-    counts: Tensor
-    of_pair: Tensor
+    lengths: Tensor | None  # before they were brought to length one; None where they were not
+
+
+@dataclass(frozen=True)
+class Side:
+    """One language: its words, its distinct seed words, and which of these each pair has."""
+
+    words: Tensor  # the candidates
+    seeds: Tensor  # (distinct seeds, d)
+    counts: Tensor  # pairs of each distinct seed
+    of_pair: Tensor  # place among the distinct seeds, for each pair
 
     @classmethod
-    def of(cls, words: Tensor) -> Distinct:
-        rows, of_pair, counts = words.unique(return_inverse=True, return_counts=True)
-        return cls(rows, counts.float(), of_pair)
+    def of(cls, vectors: Tensor, of_pair: Tensor, limit: int) -> Side:
+        rows, places, counts = of_pair.unique(return_inverse=True, return_counts=True)
+        return cls(vectors[:limit], vectors[rows], counts.float(), places)
 
 
 class RelaxedCSLS:
-    """Loss and gradient for fixed vectors and seed pairs; neighbours among the first ``words``."""
+    """Loss and gradients for fixed vectors and seed pairs; neighbours among the first ``words``."""
 
     def __init__(
         self,
@@ -50,86 +60,91 @@ class RelaxedCSLS:
         memory_gb: float = 2.0,
         cosine: bool = False,
     ) -> None:
-        self.pairs = len(pairs)
-        self.cosine = cosine
-        self.x, self.y = x[:words], y[:words]
-        source, target = Distinct.of(pairs[:, 0]), Distinct.of(pairs[:, 1])
-        self.x_seeds, self.x_counts = x[source.rows], source.counts
-        self.y_seeds, self.y_counts = y[target.rows], target.counts
-        # Sum of the translations of each distinct source seed: one row a word, not one a pair.
-        self.y_sums = torch.zeros_like(self.x_seeds).index_add_(0, source.of_pair, y[pairs[:, 1]])
-        self.k_target = min(neighbours, len(self.y))
-        self.k_source = min(neighbours, len(self.x))
-        longest = max(len(self.x), len(self.y))
+        self.pairs, self.cosine = len(pairs), cosine
+        self.source = Side.of(x, pairs[:, 0], words)
+        self.target = Side.of(y, pairs[:, 1], words)
+        self.neighbours = neighbours
+        longest = max(len(self.source.words), len(self.target.words))
         self.block_rows = max(1, min(ROWS_AT_ONCE, int(memory_gb * 2**30 / (8 * longest))))
         self._buffer = torch.empty(self.block_rows * longest, device=x.device)
 
-    def __call__(self, weights: Tensor, *, gradient: bool = True) -> tuple[float, Tensor]:
-        """The loss at W, and its gradient (d, d) (zeros unless it is asked for)."""
-        words, lengths, back = self._source_words(weights)
-        mapped = self.x_seeds @ weights
-        mapped_lengths = self._row_lengths(mapped)
-        mapped /= mapped_lengths
-        near_mapped, near_targets = self._nearest(mapped, self.y, self.k_target)
-        near_seeds, near_sources = self._nearest(self.y_seeds @ back, words, self.k_source)
+    def loss(self, maps: Maps) -> float:
+        return self._evaluate(maps, gradient=False)[0]
+
+    def __call__(self, maps: Maps) -> tuple[float, Maps]:
+        """The loss, and its gradient for each map that is there."""
+        return self._evaluate(maps, gradient=True)
+
+    def _evaluate(self, maps: Maps, *, gradient: bool) -> tuple[float, Maps]:
+        source, target = self.source, self.target
+        x, y = self._map(source.words, maps[0]), self._map(target.words, maps[1])
+        x_seeds, y_seeds = self._map(source.seeds, maps[0]), self._map(target.seeds, maps[1])
+        near_x, y_near = self._nearest(x_seeds.rows, y.rows)
+        near_y, x_near = self._nearest(y_seeds.rows, x.rows)
+        # Sum of the translations of each distinct seed: one row a word, not one a pair.
+        y_sums = _sums(y_seeds.rows[target.of_pair], source)
         total = (
-            -2 * (mapped * self.y_sums).sum(dtype=torch.float64)
-            + (self.x_counts * near_mapped.mean(dim=1)).sum(dtype=torch.float64)
-            + (self.y_counts * near_seeds.mean(dim=1)).sum(dtype=torch.float64)
+            -2 * (x_seeds.rows * y_sums).sum(dtype=torch.float64)
+            + (source.counts * near_x.mean(dim=1)).sum(dtype=torch.float64)
+            + (target.counts * near_y.mean(dim=1)).sum(dtype=torch.float64)
         )
         loss = float(total) / self.pairs
         if not gradient:
-            return loss, torch.zeros_like(weights)
+            return loss, (None, None)
+        first = second = None
+        if maps[0] is not None:
+            first = self._gradient(source, x_seeds, y_sums, y.rows, y_near)
+            first += self._neighbour_gradient(source, x, x_near, y_seeds.rows, target.counts)
+        if maps[1] is not None:
+            x_sums = _sums(x_seeds.rows[source.of_pair], target)
+            second = self._gradient(target, y_seeds, x_sums, x.rows, x_near)
+            second += self._neighbour_gradient(target, y, y_near, x_seeds.rows, source.counts)
+        return loss, (first, second)
 
-        # Seeds: d loss / d(xW) is -2 y and the mean of its nearest targets.
-        pull = _mean_rows(near_targets, self.y) * self.x_counts[:, None] - 2 * self.y_sums
-        if self.cosine:
-            pull = (pull - mapped * (mapped * pull).sum(dim=1, keepdim=True)) / mapped_lengths
-        result = self.x_seeds.T @ pull
-        # The nearest sources z of each y: d loss / d(zW) is y / k.
-        share = (self.y_counts / self.k_source)[:, None].expand_as(near_seeds)
-        if lengths is not None:
-            share = share / lengths[near_sources]
-            result -= self._along(near_sources, share * near_seeds, lengths) @ weights
-        bags = F.embedding_bag(
-            near_sources, self.x, mode="sum", per_sample_weights=share.contiguous()
-        )
-        result += bags.T @ self.y_seeds
-        return loss, result / self.pairs
-
-    def _source_words(self, weights: Tensor) -> tuple[Tensor, Tensor | None, Tensor]:
-        """All source words as y meets them, their lengths, and what y is multiplied by first.
-
-        The relaxation need not map them: (zW)·y is z·(Wy).
-        """
+    def _map(self, words: Tensor, weights: Tensor | None) -> Mapped:
+        if weights is None:
+            return Mapped(words, None)
+        rows = words @ weights
         if not self.cosine:
-            return self.x, None, weights.T
-        words = self.x @ weights
-        lengths = words.norm(dim=1).clamp_min_(1e-9)
-        return words.div_(lengths[:, None]), lengths, torch.eye(len(weights), device=words.device)
+            return Mapped(rows, None)
+        lengths = rows.norm(dim=1, keepdim=True).clamp_min_(1e-9)
+        return Mapped(rows.div_(lengths), lengths)
 
-    def _row_lengths(self, mapped: Tensor) -> Tensor:
-        if not self.cosine:
-            return mapped.new_ones(len(mapped), 1)
-        lengths: Tensor = mapped.norm(dim=1, keepdim=True)
-        return lengths.clamp_min_(1e-9)
-
-    def _nearest(self, queries: Tensor, words: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    def _nearest(self, queries: Tensor, words: Tensor) -> tuple[Tensor, Tensor]:
         found = []
         for part in queries.split(self.block_rows):
             block = self._buffer[: len(part) * len(words)].view(len(part), len(words))
             torch.mm(part, words.T, out=block)
-            found.append(top_k(block, k))
+            found.append(top_k(block, min(self.neighbours, len(words))))
         return torch.cat([scores for scores, _ in found]), torch.cat([at for _, at in found])
 
-    def _along(self, near: Tensor, weight: Tensor, lengths: Tensor) -> Tensor:
-        """What the lengths of the mapped neighbours take out of the gradient (before W)."""
-        rows, of_entry = near.reshape(-1).unique(return_inverse=True)
-        total = weight.new_zeros(len(rows)).index_add_(0, of_entry, weight.reshape(-1))
-        z = self.x[rows]
-        return z.T @ (z * (total / lengths[rows])[:, None])
+    def _gradient(
+        self, side: Side, seeds: Mapped, sums: Tensor, others: Tensor, near: Tensor
+    ) -> Tensor:
+        """Through the seed words: -2 times their translations, and the mean of the nearest."""
+        pull = F.embedding_bag(near, others, mode="mean") * side.counts[:, None] - 2 * sums
+        return side.seeds.T @ _before_lengths(pull, seeds.rows, seeds.lengths) / self.pairs
+
+    def _neighbour_gradient(
+        self, side: Side, mapped: Mapped, near: Tensor, seeds: Tensor, counts: Tensor
+    ) -> Tensor:
+        """Through the words z that are nearest to the other side's seeds: each seed / k."""
+        k = near.shape[1]
+        rows, place = near.reshape(-1).unique(return_inverse=True)
+        share = (seeds * (counts / k)[:, None]).repeat_interleave(k, dim=0)
+        push = seeds.new_zeros(len(rows), seeds.shape[1]).index_add_(0, place, share)
+        lengths = mapped.lengths[rows] if mapped.lengths is not None else None
+        return side.words[rows].T @ _before_lengths(push, mapped.rows[rows], lengths) / self.pairs
 
 
-def _mean_rows(indices: Tensor, rows: Tensor) -> Tensor:
-    """``out[i]``: the mean of the given rows."""
-    return F.embedding_bag(indices, rows, mode="mean")
+def _sums(rows_of_pairs: Tensor, side: Side) -> Tensor:
+    """For each distinct seed of ``side``, the sum of its pairs' rows."""
+    sums = rows_of_pairs.new_zeros(len(side.seeds), rows_of_pairs.shape[1])
+    return sums.index_add_(0, side.of_pair, rows_of_pairs)
+
+
+def _before_lengths(gradient: Tensor, unit: Tensor, lengths: Tensor | None) -> Tensor:
+    """Gradient of the rows as mapped, from that of the rows at length one."""
+    if lengths is None:
+        return gradient
+    return (gradient - unit * (unit * gradient).sum(dim=1, keepdim=True)) / lengths
