@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from blicer import retrieval
 from blicer.errors import InputError
 from blicer.retrieval import Retriever, top_k_both
+from blicer.scan import Scan, best_of_both
 from blicer.topk import RunningTopK, top_k
 
 
@@ -87,16 +88,55 @@ def test_running_lists_equal_the_whole(
     whole = torch.from_numpy(np.random.default_rng(seed).normal(size=shape).astype(np.float32))
     if rising:
         whole = whole + torch.arange(shape[0])[:, None] + torch.arange(shape[1])
-    rows = RunningTopK(shape[0], min(k, shape[1]), torch.float32, whole.device)
-    columns = RunningTopK(shape[1], min(k, shape[0]), torch.float32, whole.device)
-    for i in range(0, shape[0], tile[0]):
-        for j in range(0, shape[1], tile[1]):
-            part = whole[i : i + tile[0], j : j + tile[1]].contiguous()
-            rows.update(part, i, j, columns=False)
-            columns.update(part, j, i, columns=True)
-    for lists, matrix in ((rows, whole), (columns, whole.T)):
-        assert torch.equal(lists.values, matrix.topk(lists.k, dim=1).values)
-        assert torch.equal(matrix.gather(1, lists.indices.long()), lists.values)
+    for columns in (False, True):
+        matrix = whole.T if columns else whole
+        (words, numbers), (height, width) = matrix.shape, tile[::-1] if columns else tile
+        for i in range(0, words, height):
+            band = matrix[i : i + height]
+            lists = RunningTopK(len(band), min(k, numbers), torch.float32, whole.device)
+            for j in range(0, numbers, width):
+                part = band[:, j : j + width]
+                lists.update((part.T if columns else part).contiguous(), j, columns=columns)
+            lists.finish()
+            assert torch.equal(lists.values, band.topk(lists.keep, dim=1).values)
+            assert torch.equal(band.gather(1, lists.indices), lists.values)
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    shape=st.tuples(st.integers(1, 500), st.integers(1, 3000)),
+    k=st.integers(1, 12),
+    levels=st.sampled_from([1, 3, 50]),
+    memory_gb=st.sampled_from([2.0, 0.0001]),
+    seed=st.integers(0, 999),
+)
+def test_ties_fall_to_the_frequent_word(
+    shape: tuple[int, int], k: int, levels: int, memory_gb: float, seed: int
+) -> None:
+    """Whole-number vectors have exact products, so equal scores abound; any tiling, both sides."""
+    rng = np.random.default_rng(seed)
+    left, right = (rng.integers(0, levels, size=(n, 3)).astype(np.float32) for n in shape)
+    scan = Scan(torch.from_numpy(left), torch.from_numpy(right))
+    k_rows, k_columns = min(k, shape[1]), min(k, shape[0])
+    _, rows, _, columns = best_of_both(scan, k_rows, k_columns, memory_gb=memory_gb, label="")
+    np.testing.assert_array_equal(rows, naive_order(left @ right.T)[:, :k_rows])
+    np.testing.assert_array_equal(columns, naive_order(right @ left.T)[:, :k_columns])
+
+
+def test_an_error_in_one_thread_stops_the_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    tiles = []
+
+    def broken(self: Scan, rows: slice, columns: slice, buffer: torch.Tensor) -> torch.Tensor:
+        tiles.append(rows)
+        raise MemoryError("no room for a tile")
+
+    monkeypatch.setattr(Scan, "tile", broken)
+    threads = torch.get_num_threads()
+    scan = Scan(torch.zeros(500, 2), torch.zeros(500, 2))
+    with pytest.raises(MemoryError, match="no room"):
+        best_of_both(scan, 1, 1, memory_gb=0.0001, label="")
+    assert len(tiles) <= threads + 1
+    assert torch.get_num_threads() == threads
 
 
 def test_both_sides_from_one_pass(spaces: tuple[np.ndarray, np.ndarray]) -> None:

@@ -19,16 +19,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from blicer import progress
 from blicer.devices import resolve_device
 from blicer.errors import InputError
-from blicer.topk import RunningTopK, top_k
+from blicer.scan import Scan, best_of_both, best_of_rows
+from blicer.topk import top_k
 
 Measure = Literal["cosine", "csls", "csls_candidate"]
 Precision = Literal["auto", "fp32", "bf16"]
 
 BF16_MARGIN = 32
-TILE_ROWS, TILE_COLUMNS = 2048, 4096  # 32 MB of fp32: stays in the last-level cache
+QUERIES_AT_ONCE = 65536
 SMALL_SCAN = 2e11  # multiply-adds below which probing the processor is not worth it
 
 
@@ -110,35 +110,19 @@ def top_k_both(
     work = float(len(source)) * len(target) * source.shape[1]
     dtype = scan_dtype(precision, source.device, work)
     margin = 0 if dtype == torch.float32 else BF16_MARGIN
-    rows = RunningTopK(len(source), min(k + margin, len(target)), dtype, source.device)
-    columns = RunningTopK(len(target), min(k + margin, len(source)), dtype, source.device)
-    scan_source, scan_target = source.to(dtype), target.to(dtype)
-    height, width = _tile_shape(source.device, memory_gb)
-    buffer = torch.empty(height * width, dtype=dtype, device=source.device)
-    with progress.task(label, -(-len(source) // height) * -(-len(target) // width)) as running:
-        for i in range(0, len(source), height):
-            left = scan_source[i : i + height]
-            for j in range(0, len(target), width):
-                right = scan_target[j : j + width]
-                tile = buffer[: len(left) * len(right)].view(len(left), len(right))
-                torch.mm(left, right.T, out=tile)
-                rows.update(tile, i, j, columns=False)
-                columns.update(tile, j, i, columns=True)
-                running.advance()
+    row_scores, row_indices, column_scores, column_indices = best_of_both(
+        Scan(source.to(dtype), target.to(dtype)),
+        min(k + margin, len(target)),
+        min(k + margin, len(source)),
+        memory_gb=memory_gb,
+        label=label,
+    )
     if margin:
         return (
-            *_rescored(source, target, rows.indices, k_rows),
-            *_rescored(target, source, columns.indices, k_columns),
+            *_rescored(source, target, row_indices, k_rows),
+            *_rescored(target, source, column_indices, k_columns),
         )
-    return (rows.values, rows.indices.long(), columns.values, columns.indices.long())
-
-
-def _tile_shape(device: torch.device, memory_gb: float) -> tuple[int, int]:
-    scale = 1 if device.type == "cpu" else 4
-    height, width = TILE_ROWS * scale, TILE_COLUMNS * scale
-    while height * width * 4 * 4 > memory_gb * 2**30 and width > 64:
-        height, width = height // 2, width // 2
-    return height, width
+    return row_scores, row_indices, column_scores, column_indices
 
 
 def _rescored(queries: Tensor, candidates: Tensor, chosen: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -226,21 +210,22 @@ class Retriever:
         k = min(k, size)
         work = float(len(index)) * size * self.source.shape[1]
         dtype = scan_dtype(self.precision, self.device, work)
-        scan = side.limited(size).to(dtype)
         exact = side.limited(size)
+        scan = exact.to(dtype)
         keep = min(size, k + (0 if dtype == torch.float32 else BF16_MARGIN))
         scores = np.empty((len(index), k), dtype=np.float32)
         indices = np.empty((len(index), k), dtype=np.int64)
         label = "searching translations" if not reverse else "searching sources"
-        with progress.task(label, len(index)) as running:
-            for part in index.split(self._rows_per_block(size)):
-                values, places = top_k(scan.block(part), keep)
-                if dtype != torch.float32:
-                    values, places = exact.rescored(part, places, k)
-                values = values - exact.query_constant(part)[:, None]
-                done = slice(running.done, running.done + len(part))
-                scores[done], indices[done] = values.cpu().numpy(), places.cpu().numpy()
-                running.advance(len(part))
+        for start in range(0, len(index), QUERIES_AT_ONCE):
+            part = index[start : start + QUERIES_AT_ONCE]
+            rows = (side.factor * side.queries[part]).to(dtype)
+            found = Scan(rows, scan.candidates, scan.candidate_hubness)
+            values, places = best_of_rows(found, keep, memory_gb=self.memory_gb, label=label)
+            if dtype != torch.float32:
+                values, places = exact.rescored(part, places, k)
+            values = values - exact.query_constant(part)[:, None]
+            done = slice(start, start + len(part))
+            scores[done], indices[done] = values.cpu().numpy(), places.cpu().numpy()
         return Neighbours(indices, scores)
 
     def score(

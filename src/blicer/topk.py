@@ -8,6 +8,9 @@ only ever looks at a small part of the row.
 
 from __future__ import annotations
 
+from threading import Lock
+
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -56,95 +59,113 @@ def _top_k_by_groups(block: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 class RunningTopK:
-    """The k best numbers seen so far for each of many words, fed one tile at a time.
+    """The best numbers seen so far for each word of a band, fed one tile at a time.
 
-    After the first tiles few numbers can still enter a list: those above its k-th best. Group
-    maxima find the groups that hold such numbers; only these are read.
+    After the first tiles few numbers can still enter a list: those above its last. Group maxima
+    find the groups that hold such numbers; only these are read. What was found waits until the
+    band has seen twice as many numbers as at the last merge: the bar is then a little low, which
+    lets some more numbers through, but there are few merges. Several threads may feed one band.
     """
 
-    def __init__(self, words: int, k: int, dtype: torch.dtype, device: torch.device) -> None:
-        self.k = k
-        self.values = torch.full((words, k), -torch.inf, dtype=dtype, device=device)
-        self.indices = torch.full((words, k), -1, dtype=torch.int32, device=device)
+    def __init__(self, words: int, keep: int, dtype: torch.dtype, device: torch.device) -> None:
+        self.keep = keep
+        self.values = torch.full((words, keep), -torch.inf, dtype=dtype, device=device)
+        self.indices = torch.full((words, keep), -1, dtype=torch.int64, device=device)
+        self._bar = self.values[:, -1].clone()
+        self._open = True  # some list is not full yet
+        self._waiting: list[tuple[Tensor, Tensor, Tensor]] = []
+        self._seen = self._merged = 0
+        self._lock = Lock()
 
-    def update(self, tile: Tensor, first_word: int, first_index: int, *, columns: bool) -> None:
-        """Take in a tile (rows, columns) of similarities.
+    def update(self, tile: Tensor, first_index: int, *, columns: bool) -> None:
+        """Take in a tile of similarities whose numbers are called ``first_index`` and up.
 
-        With ``columns=False`` each row of the tile belongs to a word of this list, and the
+        With ``columns=False`` each row of the tile belongs to a word of this band, and the
         columns are the numbers offered to it; with ``columns=True`` the other way round.
         """
-        words, offered = tile.shape[::-1] if columns else tile.shape
-        inside = slice(first_word, first_word + words)
-        values, indices = self.values[inside], self.indices[inside]
-        threshold = values[:, -1].clone()
-        size = offered // GROUP
-        if size < 2 * self.k or not bool(torch.isfinite(threshold).all()):
-            self._merge_whole(tile, values, indices, first_index, columns)
+        offered = tile.shape[0] if columns else tile.shape[1]
+        found = None
+        if not self._open and offered >= 2 * GROUP * self.keep:
+            found = _above(tile, self._bar, self.keep, columns)
+        if found is None:
+            found = _best_of_tile(tile, min(self.keep, offered), columns)
+        word, place, value = found
+        with self._lock:
+            self._waiting.append((word, place + first_index, value))
+            self._seen += offered
+            if self._seen >= 2 * self._merged:
+                self._merge()
+
+    def finish(self) -> None:
+        """Merge what still waits; ``values`` and ``indices`` are then complete, best first."""
+        with self._lock:
+            self._merge()
+
+    def _merge(self) -> None:
+        if not self._waiting:
             return
-        folded = size * GROUP
-        if columns:
-            maxima = tile[:folded].unflatten(0, (GROUP, size)).amax(dim=0)
-            group, word = (maxima > threshold).nonzero(as_tuple=True)
-        else:
-            maxima = tile[:, :folded].unflatten(1, (GROUP, size)).amax(dim=1)
-            word, group = (maxima > threshold[:, None]).nonzero(as_tuple=True)
-        if len(word) > words * self.k:
-            # Too much is new (the first tiles, or words that get more similar): select directly.
-            self._merge_whole(tile, values, indices, first_index, columns)
-            return
-        members = torch.arange(GROUP, device=tile.device) * size
-        places = group[:, None] + members
-        row_stride, column_stride = (1, tile.shape[1]) if columns else (tile.shape[1], 1)
-        found = tile.view(-1).take(word[:, None] * row_stride + places * column_stride)
-        entry, member = (found > threshold[word][:, None]).nonzero(as_tuple=True)
-        word, places, found = word[entry], places[entry, member], found[entry, member]
-        if folded < offered:
-            rest = tile[folded:].T if columns else tile[:, folded:]
-            other, place = (rest > threshold[:, None]).nonzero(as_tuple=True)
-            word, found = torch.cat([word, other]), torch.cat([found, rest[other, place]])
-            places = torch.cat([places, place + folded])
-        if len(word):
-            self._merge_few(values, indices, word, places + first_index, found)
+        words = len(self.values)
+        own = torch.arange(words, device=self.values.device).repeat_interleave(self.keep)
+        word = torch.cat([own, *(entry[0] for entry in self._waiting)])
+        index = torch.cat([self.indices.flatten(), *(entry[1] for entry in self._waiting)])
+        value = torch.cat([self.values.flatten(), *(entry[2] for entry in self._waiting)])
+        # One sort serves: the word above, its value, falling, below (an order-preserving integer).
+        bits = value.float().view(torch.int32)
+        falling = torch.bitwise_not(bits ^ ((bits >> 31) & 0x7FFFFFFF)).to(torch.int64) + 2**31
+        order = ((word << 32) + falling).argsort()
+        word = word[order]
+        counts = torch.bincount(word, minlength=words)
+        rank = torch.arange(len(word), device=word.device) - (counts.cumsum(0) - counts)[word]
+        best = order[rank < self.keep]
+        self.values = value[best].view(words, self.keep)
+        self.indices = index[best].view(words, self.keep)
+        self._bar = self.values[:, -1].clone()
+        self._open = not bool(torch.isfinite(self._bar).all())
+        self._waiting = []
+        self._merged = self._seen
 
-    def _merge_whole(
-        self, tile: Tensor, values: Tensor, indices: Tensor, first_index: int, columns: bool
-    ) -> None:
-        source = tile.T.contiguous() if columns else tile
-        best, places = source.topk(min(self.k, source.shape[1]), dim=1)
-        self._merge(values, indices, best, (places + first_index).to(torch.int32))
 
-    def _merge_few(
-        self, values: Tensor, indices: Tensor, word: Tensor, index: Tensor, found: Tensor
-    ) -> None:
-        """Merge a ragged list of (word, index, value) into the lists of the words concerned."""
-        order = word.argsort(stable=True)
-        word, index, found = word[order], index[order], found[order]
-        touched, counts = word.unique_consecutive(return_counts=True)
-        starts = counts.cumsum(0) - counts
-        row = torch.arange(len(touched), device=word.device).repeat_interleave(counts)
-        place = torch.arange(len(word), device=word.device) - starts[row]
-        # Lists of similar length share a padded table, so that one long list costs little.
-        lower = 0
-        while lower < int(counts.max()):
-            upper = max(2, lower * 4)
-            chosen = ((counts > lower) & (counts <= upper)).nonzero().flatten()
-            if len(chosen):
-                local = torch.full_like(counts, -1)
-                local[chosen] = torch.arange(len(chosen), device=word.device)
-                mine = (local[row] >= 0).nonzero().flatten()
-                table = values.new_full((len(chosen), upper), -torch.inf)
-                names = indices.new_full((len(chosen), upper), -1)
-                table[local[row[mine]], place[mine]] = found[mine]
-                names[local[row[mine]], place[mine]] = index[mine].to(torch.int32)
-                some = touched[chosen]
-                best, best_names = values[some], indices[some]
-                self._merge(best, best_names, table, names)
-                values[some], indices[some] = best, best_names
-            lower = upper
+def _best_of_tile(tile: Tensor, k: int, columns: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """The k best numbers of every word of a tile, as (word, place, value)."""
+    value, place = top_k(tile.T.contiguous() if columns else tile, k)
+    word = torch.arange(len(value), device=tile.device).repeat_interleave(k)
+    return word, place.flatten(), value.flatten()
 
-    def _merge(self, values: Tensor, indices: Tensor, new: Tensor, names: Tensor) -> None:
-        """Best k of two lists side by side, written back into ``values`` and ``indices``."""
-        both = torch.cat([values, new], dim=1)
-        best, places = both.topk(self.k, dim=1)
-        indices.copy_(torch.cat([indices, names], dim=1).gather(1, places))
-        values.copy_(best)
+
+def _above(
+    tile: Tensor, bar: Tensor, k: int, columns: bool
+) -> tuple[Tensor, Tensor, Tensor] | None:
+    """All numbers of a tile above their word's bar; None where that is no small part of it."""
+    words, offered = tile.shape[::-1] if columns else tile.shape
+    size = offered // GROUP
+    folded = size * GROUP
+    if columns:
+        maxima = tile[:folded].unflatten(0, (GROUP, size)).amax(dim=0)
+        group, word = _where(maxima > bar)
+    else:
+        maxima = tile[:, :folded].unflatten(1, (GROUP, size)).amax(dim=1)
+        word, group = _where(maxima > bar[:, None])
+    if len(word) > 2 * words * k:
+        return None  # the first tiles, or words that get more and more similar
+    members = torch.arange(GROUP, device=tile.device) * size
+    places = group[:, None] + members
+    row_stride, column_stride = (1, tile.shape[1]) if columns else (tile.shape[1], 1)
+    found = tile.view(-1).take(word[:, None] * row_stride + places * column_stride)
+    entry, member = _where(found > bar[word][:, None])
+    word, place, value = word[entry], places[entry, member], found[entry, member]
+    if folded < offered:
+        rest = tile[folded:].T if columns else tile[:, folded:]
+        other, end = (rest > bar[:, None]).nonzero(as_tuple=True)
+        word, value = torch.cat([word, other]), torch.cat([value, rest[other, end]])
+        place = torch.cat([place, end + folded])
+    return word, place, value
+
+
+def _where(mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows and columns of the few places that are true."""
+    if mask.device.type == "cpu":  # NumPy skips what is false many times faster
+        flat = torch.from_numpy(np.flatnonzero(mask.numpy()))
+    else:
+        flat = mask.flatten().nonzero().flatten()
+    rows = flat.div(mask.shape[1], rounding_mode="floor")
+    return rows, flat - rows * mask.shape[1]

@@ -66,7 +66,6 @@ class RelaxedCSLS:
         self.neighbours = neighbours
         longest = max(len(self.source.words), len(self.target.words))
         self.block_rows = max(1, min(ROWS_AT_ONCE, int(memory_gb * 2**30 / (8 * longest))))
-        self._buffer = torch.empty(self.block_rows * longest, device=x.device)
 
     def loss(self, maps: Maps) -> float:
         return self._evaluate(maps, gradient=False)[0]
@@ -111,9 +110,10 @@ class RelaxedCSLS:
         return Mapped(rows.div_(lengths), lengths)
 
     def _nearest(self, queries: Tensor, words: Tensor) -> tuple[Tensor, Tensor]:
+        buffer = queries.new_empty(min(self.block_rows, len(queries)), len(words))
         found = []
         for part in queries.split(self.block_rows):
-            block = self._buffer[: len(part) * len(words)].view(len(part), len(words))
+            block = buffer[: len(part)]
             torch.mm(part, words.T, out=block)
             found.append(top_k(block, min(self.neighbours, len(words))))
         return torch.cat([scores for scores, _ in found]), torch.cat([at for _, at in found])
