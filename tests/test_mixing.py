@@ -54,6 +54,19 @@ def test_the_middle_of_the_plateau_is_taken() -> None:
     assert dict(chosen.curve)[0.4] == 1.0
 
 
+def test_the_curve_of_three_keeps_their_proportions() -> None:
+    rng = np.random.default_rng(1)
+    parts, gold = rng.random((40, 6, 3)), rng.random((40, 6)) < 0.2
+    chosen = choose_weights(parts, gold, ["csls", "x", "y"])
+    weights = list(chosen.weights.values())
+    curve = dict(chosen.curve)
+    assert curve[0.0] == pytest.approx(precision(parts, gold, [1.0, 0.0, 0.0]))
+    share = weights[1] / (weights[1] + weights[2])
+    assert curve[0.5] == pytest.approx(
+        precision(parts, gold, [0.5, 0.5 * share, 0.5 * (1 - share)])
+    )
+
+
 def test_of_two_plateaus_the_wider_is_taken() -> None:
     """Query one is right for λ < 0.1 or by query two for λ > 0.5: the wider side wins."""
     parts = np.array([[[0.55, 0.0], [0.5, 0.45]], [[0.0, 0.5], [0.5, 0.0]]])

@@ -109,6 +109,28 @@ def test_folds_hold_out_every_seed_once(seeds: Lexicon) -> None:
         assert len(rest) + len(part) == len(seeds)
 
 
+@pytest.mark.parametrize(
+    ("encoder", "seeds", "given", "scorers", "folds"),
+    [
+        ("xlm-roberta-large", 900, Recipe(), ("cross-encoder",), 1),
+        ("lite", 900, Recipe(), ("spelling", "cross-encoder"), 4),
+        ("lite", 5000, Recipe(), ("spelling", "cross-encoder"), 1),
+        ("lite", 900, Recipe(scorers=("spelling",), folds=2), ("spelling",), 2),
+        ("lite", 900, Recipe(holdout=0.0), ("spelling", "cross-encoder"), 1),
+    ],
+)
+def test_what_a_recipe_leaves_open_follows_the_encoder(
+    encoder: str, seeds: int, given: Recipe, scorers: tuple[str, ...], folds: int
+) -> None:
+    settled = given.resolved(Config.resolve(overrides={"encoder": encoder}), seeds)
+    assert (settled.scorers, settled.folds) == (scorers, folds)
+
+
+def test_a_given_lambda_mixes_two() -> None:
+    config = Config.resolve(overrides={"encoder": "lite", "mixing_weight": 0.3})
+    assert Recipe().resolved(config, 900).scorers == ("cross-encoder",)
+
+
 def test_a_fixed_lambda_without_held_out_seeds(
     sides: tuple[Embeddings, Embeddings], seeds: Lexicon, config: Config
 ) -> None:

@@ -41,7 +41,8 @@ class Mixture:
 
     weights: dict[str, float]
     curve: tuple[tuple[float, float], ...] = field(default=())
-    """(λ, P@1 on held-out seeds) where there are two scorers and λ was chosen."""
+    """(λ, P@1 on held-out seeds) where λ was chosen; λ is the share of all that is not CSLS, the
+    scorers among themselves in their chosen proportions."""
     queries: int = 0
     """Held-out words that the weights were chosen on; 0 when they were given."""
     precision: float | None = None
@@ -105,15 +106,16 @@ def choose_weights(parts: Floats, is_gold: NDArray[np.bool_], names: Sequence[st
     if len(parts) == 0:
         raise InputError("no held-out word to choose the mixing weights on")
     points = simplex(len(names), STEPS.get(len(names), COARSEST))
-    hits = np.empty(len(points))
-    for i, weights in enumerate(points):
-        best = (parts @ weights).argmax(axis=1)  # ties: the better by CSLS
-        hits[i] = is_gold[np.arange(len(parts)), best].sum()
+    hits = np.array([_hits(parts, is_gold, weights) for weights in points])
     chosen = _middle_of_plateau(points, hits)
     curve: tuple[tuple[float, float], ...] = ()
-    if len(names) == 2:
+    if len(names) > 1:
+        others = points[chosen][1:]
+        others = others / others.sum() if others.any() else np.full(len(others), 1 / len(others))
+        line = np.linspace(0.0, 1.0, STEPS[2] + 1)
         curve = tuple(
-            (float(w[1]), float(h) / len(parts)) for w, h in zip(points, hits, strict=True)
+            (float(lam), _hits(parts, is_gold, np.array([1 - lam, *lam * others])) / len(parts))
+            for lam in line
         )
     return Mixture(
         {name: float(weight) for name, weight in zip(names, points[chosen], strict=True)},
@@ -121,6 +123,12 @@ def choose_weights(parts: Floats, is_gold: NDArray[np.bool_], names: Sequence[st
         len(parts),
         float(hits[chosen]) / len(parts),
     )
+
+
+def _hits(parts: Floats, is_gold: NDArray[np.bool_], weights: Floats) -> int:
+    """How many queries have a gold translation on top."""
+    best = (parts @ weights).argmax(axis=1)  # ties: the better by CSLS
+    return int(is_gold[np.arange(len(parts)), best].sum())
 
 
 def simplex(scorers: int, steps: int) -> Floats:

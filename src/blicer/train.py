@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 
 FEWEST_SEEDS = 20
 ENOUGH_FOR_SUPERVISED = 3000
+FOLDS_FOR_FEW = 4
+# Small encoders, and what stands beside CSLS with them: `lite` knows meanings, not spellings.
+ENCODER_SCORERS = {"lite": ("spelling", CROSS_ENCODER)}
 
 
 @dataclass(frozen=True)
@@ -50,11 +53,13 @@ class Recipe:
     space: str | Space = "vecmap"
     """A method (vecmap, rcsls, c1, procrustes), or a space that is there already."""
     space_settings: dict[str, Any] = field(default_factory=dict)
-    scorers: tuple[str, ...] = (CROSS_ENCODER,)
+    scorers: tuple[str, ...] = ()
+    """What is mixed with CSLS; none: the cross-encoder, and with `lite` spelling beside it."""
     holdout: float = 0.15
     """Share of the seed words that λ and the calibration are chosen on; 0 needs a fixed λ."""
-    folds: int = 1
-    """Above 1: as many cross-validation folds instead of one held-out part (for few seeds)."""
+    folds: int = 0
+    """Above 1: as many cross-validation folds instead of one held-out part (for few seeds).
+    0: four where seeds are few and the encoder is small, else one part."""
     split_seed: int = 33
     """Which words are held out; apart from the training's own seed, so that runs compare."""
     refit: bool = True
@@ -63,6 +68,15 @@ class Recipe:
     """What the languages call themselves, where the tag does not tell."""
     device: str = "auto"
     precision: str = "auto"
+
+    def resolved(self, config: Config, seeds: int) -> Recipe:
+        """With what was left open settled, for that encoder and that many seed pairs."""
+        usual = ENCODER_SCORERS.get(config.encoder, (CROSS_ENCODER,))
+        if config.mixing_weight is not None:  # a given λ mixes two
+            usual = (CROSS_ENCODER,)
+        few = config.encoder in ENCODER_SCORERS and seeds < ENOUGH_FOR_SUPERVISED
+        folds = self.folds or (FOLDS_FOR_FEW if few and self.holdout else 1)
+        return replace(self, scorers=self.scorers or usual, folds=folds)
 
 
 def work_folder(output: str | Path) -> Path:
@@ -88,8 +102,8 @@ def train(
     work_dir: str | Path | None = None,
 ) -> Translator:
     """Space, pairs, cross-encoder, mixing, calibration: a translator for both directions."""
-    recipe = recipe or Recipe()
     config = config or Config.resolve(preset_for(len(seeds)))
+    recipe = (recipe or Recipe()).resolved(config, len(seeds))
     workshop = Workshop(source, target, config, recipe, Path(work_dir) if work_dir else None)
     usable = workshop.usable(seeds)
     views: list[HeldOutView] = []
@@ -293,9 +307,9 @@ def held_out_splits(seeds: Lexicon, recipe: Recipe) -> list[tuple[Lexicon, Lexic
     """(rest, held out) for each fold; no word of either language on both sides of a fold."""
     if not 0 <= recipe.holdout < 1:
         raise InputError(f"holdout is {recipe.holdout}; expected a number from 0 to below 1")
-    if recipe.folds < 1:
-        raise InputError(f"folds is {recipe.folds}; expected 1 or more")
-    if recipe.folds == 1:
+    if recipe.folds < 0:
+        raise InputError(f"folds is {recipe.folds}; expected 0 or more")
+    if recipe.folds <= 1:
         if recipe.holdout == 0:
             return []
         return [seeds.split(recipe.holdout, seed=recipe.split_seed, share_targets=False)]

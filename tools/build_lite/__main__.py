@@ -27,7 +27,7 @@ from tools.build_lite.vocabulary import KNOWN, SPECIAL, START, WHOLE, Vocabulary
 
 N_KNOWN, N_OTHER, SEEN = 15_000, 5_000, 6
 N_TAIL = 4_000  # words of each language beyond the whole ones, to learn composition from
-DISTILLATION_PAIRS = 1_000_000
+DISTILLATION_PAIRS = 400_000
 TABLE_WEIGHT = "electra.embeddings.word_embeddings.weight"
 FILES = ("table.safetensors", "net.safetensors", "config.json", "tokenizer.json")
 
@@ -89,10 +89,9 @@ def compose(
     begin[:control] = 0.01 * rng.standard_normal((control, meaning.shape[1]))
     importance = np.where(starts, 0.0, -0.5).astype(np.float32)
     fitted, importance, cosines = fit_pieces(
-        begin, importance, sequences, np.array(targets), epochs=5, seed=seed
+        begin, starts | whole, importance, sequences, np.array(targets), epochs=5, seed=seed
     )
     print(f"pieces fitted to {len(sequences)} words, mean cosine {cosines[-1]:.3f}", flush=True)
-    fitted[whole] = meaning[whole]
     fitted[:control] = 0.0
     return fitted, np.clip(importance, -3.0, 3.0)
 

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 
 def fit_pieces(
     start: np.ndarray,
+    fixed: np.ndarray,
     importance: np.ndarray,
     sequences: list[list[int]],
     targets: np.ndarray,
@@ -24,13 +25,14 @@ def fit_pieces(
 ) -> tuple[np.ndarray, np.ndarray, list[float]]:
     """Unit vectors (tokens, d) and log weights (tokens,), and the mean cosine of each epoch.
 
-    ``start`` and ``importance`` are where they begin; ``targets`` are the words' unit vectors.
+    ``start`` and ``importance`` are where they begin; the vectors of ``fixed`` tokens stay.
+    ``targets`` are the words' unit vectors.
     """
     torch.manual_seed(seed)
     rng = np.random.default_rng(seed)
     vectors = torch.tensor(start, requires_grad=True)
     weights = torch.tensor(importance, requires_grad=True)
-    goal = torch.tensor(targets)
+    goal, held = torch.tensor(targets), torch.tensor(fixed)
     lengths = np.array([len(sequence) for sequence in sequences])
     flat = np.concatenate([np.asarray(sequence) for sequence in sequences])
     begins = np.concatenate([[0], np.cumsum(lengths)[:-1]])
@@ -49,6 +51,8 @@ def fit_pieces(
             optimiser.param_groups[0]["lr"] = learning_rate * (1 - step / (steps + 1))
             optimiser.zero_grad()
             (1 - cosine).mean().backward()
+            assert vectors.grad is not None
+            vectors.grad[held] = 0.0
             optimiser.step()
             step += 1
             total += float(cosine.detach().sum())

@@ -1,4 +1,4 @@
-"""Distillation: the net learns to say what the USE encoder and the spelling say of two words."""
+"""Distillation: the net learns to say what the USE encoder says of two words."""
 
 from __future__ import annotations
 
@@ -12,12 +12,10 @@ from torch import Tensor
 from transformers import ElectraForSequenceClassification
 
 from blicer.scorers.romanise import romanise
-from blicer.scorers.spelling import Spelling
 from tools.build_lite.net import cls_logits
 
 CLS, SEP, PAD = 2, 3, 0
-# The teacher's logit is STEEPNESS * (cosine + SPELLING_SHARE * spelling - MIDDLE).
-STEEPNESS, SPELLING_SHARE, MIDDLE = 12.0, 0.25, 0.6
+STEEPNESS, MIDDLE = 12.0, 0.6  # the teacher's logit is STEEPNESS * (cosine - MIDDLE)
 
 
 @dataclass
@@ -80,9 +78,7 @@ def make_pairs(words: Words, n: int, seed: int) -> np.ndarray:
 def teach(words: Words, pairs: np.ndarray) -> np.ndarray:
     """The teacher's logits."""
     cosine = np.einsum("nd,nd->n", words.vectors[pairs[:, 0]], words.vectors[pairs[:, 1]])
-    left, right = ([words.words[i] for i in column] for column in pairs.T)
-    spelling = Spelling().score(left, right)
-    logits: np.ndarray = STEEPNESS * (cosine + SPELLING_SHARE * spelling - MIDDLE)
+    logits: np.ndarray = STEEPNESS * (cosine - MIDDLE)
     return logits.astype(np.float32)
 
 

@@ -2,7 +2,7 @@
 
 One layer is enough to compare: [CLS] reads the first word's pieces with one half of its heads and
 the second word's with the other half, the feed-forward part sums squared differences
-(gelu(z) + gelu(-z) is nearly quadratic), the classifier turns the two sums into a logit. These
+(gelu(z) + gelu(-z) is nearly quadratic), the classifier turns the sum into a logit. These
 weights are set here by hand; everything then learns from there.
 """
 
@@ -17,9 +17,9 @@ from transformers import ElectraConfig, ElectraForSequenceClassification
 from tools.build_lite import features as f
 
 HEADS, HEAD = 8, 32
-SIDE = f.LANGUAGES.stop  # columns of a word that are compared: meaning, spelling, language
+SIDE = f.FREQUENCY + 1  # columns of a word that are compared: meaning, frequency
 INNER = 1024
-MEANING_SUM, SPELLING_SUM = 248, 249  # columns of [CLS] that hold the two sums
+MEANING_SUM = 248  # the column of [CLS] that holds the sum
 SHARPNESS, SUM_SCALE = 1.0, 0.04
 
 
@@ -89,19 +89,17 @@ def start(table: Tensor, seed: int) -> ElectraForSequenceClassification:
     for place, sign in ((0, 1.0), (SIDE, -1.0)):
         inner.weight[place : place + SIDE, :SIDE] = sign * difference
         inner.weight[place : place + SIDE, SIDE : 2 * SIDE] = -sign * difference
-        for column, kind in ((MEANING_SUM, f.MEANING), (SPELLING_SUM, f.SPELLING)):
-            outer.weight[column, place + kind.start : place + kind.stop] = SUM_SCALE
+        outer.weight[MEANING_SUM, place : place + f.MEANING.stop] = SUM_SCALE
 
     head = model.classifier
     head.dense.weight.normal_(0.0, 0.02)
     head.dense.bias.zero_()
     head.out_proj.weight.normal_(0.0, 0.02)
     head.out_proj.bias.fill_(-9.0)
-    for unit, (column, weight) in enumerate(((MEANING_SUM, 4.0), (SPELLING_SUM, 1.0))):
-        head.dense.weight[unit] = 0.0
-        head.dense.weight[unit, column] = -1.0
-        head.dense.bias[unit] = 3.0
-        head.out_proj.weight[0, unit] = weight
+    head.dense.weight[0] = 0.0
+    head.dense.weight[0, MEANING_SUM] = -1.0
+    head.dense.bias[0] = 3.0
+    head.out_proj.weight[0, 0] = 4.0
     return model.eval()
 
 

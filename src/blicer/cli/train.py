@@ -31,11 +31,15 @@ def train(
         typer.Option(help="supervised or semi_supervised; by the number of seeds if not given."),
     ] = None,
     encoder: Annotated[
-        str | None, typer.Option(help="Hugging Face name or folder of the cross-encoder.")
+        str | None, typer.Option(help="lite, or a Hugging Face name or folder.")
     ] = None,
     scorers: Annotated[
-        str, typer.Option(help="What to mix with CSLS, comma-separated.")
-    ] = "cross-encoder",
+        str,
+        typer.Option(
+            help="What to mix with CSLS, comma-separated; by the encoder if not given: "
+            "cross-encoder, and with lite also spelling."
+        ),
+    ] = "",
     lam: Annotated[
         str | None, typer.Option("--lambda", help="auto, or a number from 0 to 1.")
     ] = None,
@@ -47,7 +51,10 @@ def train(
     holdout: Annotated[
         float, typer.Option(min=0.0, max=0.9, help="Share of the seeds that λ is chosen on.")
     ] = 0.15,
-    folds: Annotated[int, typer.Option(min=1, help="Cross-validation folds instead.")] = 1,
+    folds: Annotated[
+        int,
+        typer.Option(min=0, help="Cross-validation folds instead; 0: four for lite and few seeds."),
+    ] = 0,
     refit: Annotated[
         bool, typer.Option(help="Fit on all seeds again after the choice of λ.")
     ] = True,
