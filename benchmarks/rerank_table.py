@@ -9,7 +9,8 @@ fitted again on all seeds and scored on the test dictionary, which nothing has r
 finished unit is kept in a JSON file, so that a killed run goes on where it was.
 
 Systems: the space alone; A = space + use-cosine; B = A + spelling; untuned = space + the encoder
-before training; tuned = space + the trained cross-encoder (the paper's method); tuned+spelling.
+before training; tuned = space + the trained cross-encoder (the paper's method);
+untuned+spelling learns nothing from seeds but its weights; tuned+endings is `lite`'s default.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from blicer.files import read_json, write_json
 from blicer.mixing import CSLS, Scorer, choose_weights
 from blicer.scorers import make_scorer
 from blicer.scorers.cross_encoder import CrossEncoderScorer
-from blicer.train import Fitted, Recipe, Workshop, held_out_splits, preset_for
+from blicer.train import Fitted, Recipe, Workshop, fitted_scorer, held_out_splits, preset_for
 
 SYSTEMS: dict[str, tuple[str, ...]] = {
     "space": (),
@@ -38,7 +39,8 @@ SYSTEMS: dict[str, tuple[str, ...]] = {
     "B": ("use-cosine", "spelling"),
     "untuned": ("untuned",),
     "tuned": ("cross-encoder",),
-    "tuned+spelling": ("cross-encoder", "spelling"),
+    "untuned+spelling": ("untuned", "spelling"),
+    "tuned+endings": ("cross-encoder", "endings"),
 }
 DIRECTIONS = ("forward", "backward")
 
@@ -53,10 +55,12 @@ def everyone(fitted: Fitted, workshop: Workshop, controls: bool) -> list[Scorer]
     """The trained cross-encoder and, with ``controls``, all that it is compared with."""
     from blicer.reranker import Reranker
 
+    endings = fitted_scorer("endings", fitted.space, fitted.pairs)
     if not controls:
-        return [*fitted.scorers, make_scorer("spelling")]
+        return [*fitted.scorers, endings]
     start = Reranker(workshop.config.encoder, max_length=workshop.config.max_length)
-    scorers = [*fitted.scorers, Untuned(start, workshop.template, workshop.names)]
+    untuned = Untuned(start, workshop.template, workshop.names)
+    scorers: list[Scorer] = [*fitted.scorers, untuned, endings]
     for name in ("spelling", "use-cosine"):
         try:
             scorers.append(make_scorer(name))

@@ -15,11 +15,6 @@ import torch
 from blicer import lite
 from blicer.errors import FileError
 
-pytestmark = pytest.mark.skipif(
-    not (lite.HERE / lite.MANIFEST).is_file(),
-    reason="lite is not built: python -m tools.build_lite",
-)
-
 # Pairs in several languages and scripts; none was looked up in a published dictionary.
 TRANSLATIONS = [
     *(("house", "maison"), ("water", "eau"), ("bread", "pain"), ("winter", "hiver")),

@@ -1,15 +1,18 @@
-"""The two controls, against hand-computed cosines."""
+"""The small scorers: cosines by hand, endings on a made-up pair of languages."""
 
 from __future__ import annotations
 
 import importlib.util
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from blicer.errors import InputError, MissingDependency
+from blicer.errors import FileError, InputError, MissingDependency
+from blicer.scorers import load_scorer
+from blicer.scorers.endings import Endings
 from blicer.scorers.romanise import romanise
 from blicer.scorers.spelling import Spelling
 from blicer.scorers.use_cosine import UseCosine
@@ -72,3 +75,43 @@ def test_use_cosine_encodes_each_word_once() -> None:
 def test_use_cosine_says_what_to_install() -> None:
     with pytest.raises(MissingDependency, match=r"pip install 'blicer\[use\]'"):
         UseCosine()
+
+
+def inflected(stems: range, rng: np.random.Generator) -> tuple[list[str], list[str], np.ndarray]:
+    """Each source form with its target form and, as a negative, with another form of that word."""
+    forms = {"ed": "la", "ing": "t", "s": "et"}  # how this made-up pair of languages inflects
+    source, target, positive = [], [], []
+    for stem in stems:
+        left, right = ("".join(rng.choice(list(letters), 4)) for letters in ("bcdfg", "zxvnm"))
+        for ending, other in forms.items():
+            for candidate in forms.values():
+                source.append(f"{left}{stem}{ending}")
+                target.append(f"{right}{candidate}")
+                positive.append(candidate == other)
+    return source, target, np.array(positive)
+
+
+def test_endings_learn_which_forms_go_together(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    scorer = Endings()
+    scorer.fit(*inflected(range(100), rng))
+    source, target, positive = inflected(range(100, 140), rng)  # stems that it has not seen
+    scores = scorer.score(source, target)
+    assert scores[positive].min() > scores[~positive].max()
+    assert scores[positive].min() > 0.5 > scores[~positive].max()
+
+    values = scorer.save(tmp_path)
+    again = load_scorer(tmp_path, {"name": "endings", **values})
+    np.testing.assert_array_equal(again.score(source, target), scores)
+    (tmp_path / "endings.safetensors").write_bytes(b"no weights")
+    with pytest.raises(FileError, match="cannot be read"):
+        load_scorer(tmp_path, {"name": "endings", **values})
+
+
+def test_endings_say_nothing_before_they_learned() -> None:
+    scorer = Endings()
+    scorer.fit(["a", "b"], ["c", "d"], np.array([True, True]))  # nothing to tell apart
+    np.testing.assert_allclose(scorer.score(["a", "", "word"], ["c", "d", ""]), 0.5)
+    assert scorer.score([], []).shape == (0,)
+    with pytest.raises(InputError, match="1 left words were given with 2 right words"):
+        scorer.score(["a"], ["b", "c"])

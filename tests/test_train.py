@@ -113,10 +113,10 @@ def test_folds_hold_out_every_seed_once(seeds: Lexicon) -> None:
     ("encoder", "seeds", "given", "scorers", "folds"),
     [
         ("xlm-roberta-large", 900, Recipe(), ("cross-encoder",), 1),
-        ("lite", 900, Recipe(), ("spelling", "cross-encoder"), 4),
-        ("lite", 5000, Recipe(), ("spelling", "cross-encoder"), 1),
+        ("lite", 900, Recipe(), ("endings", "cross-encoder"), 4),
+        ("lite", 5000, Recipe(), ("endings", "cross-encoder"), 1),
         ("lite", 900, Recipe(scorers=("spelling",), folds=2), ("spelling",), 2),
-        ("lite", 900, Recipe(holdout=0.0), ("spelling", "cross-encoder"), 1),
+        ("lite", 900, Recipe(holdout=0.0), ("endings", "cross-encoder"), 1),
     ],
 )
 def test_what_a_recipe_leaves_open_follows_the_encoder(

@@ -32,9 +32,7 @@ Results = dict[str, Any]
 TRANSLATOR, DICTIONARY = "translator", "dictionary.en-ru.tsv"
 PAGE, RESULTS = "index.html", "results.json"
 CORRECTED_SHOWN, SPOILED_SHOWN = 12, 5
-# What is mixed with CSLS: the trained encoder where the package carries it, else what needs none.
-WITH_LITE: tuple[str, ...] = ("cross-encoder",)
-WITHOUT_LITE: tuple[str, ...] = ("spelling",)
+ENCODER = "lite"
 
 
 @dataclass(frozen=True)
@@ -44,7 +42,7 @@ class Plan:
     words: int | None = None
     """Only the most frequent words of each side (all when None)."""
     scorers: tuple[str, ...] | None = None
-    """What is mixed with CSLS (by default what the package carries)."""
+    """What is mixed with CSLS (by default what `lite` comes with)."""
     settings: dict[str, Any] = field(default_factory=dict)
     """Settings of the training that differ from those of the preset."""
     refit: bool = True
@@ -59,6 +57,7 @@ def run(output: str | Path, plan: Plan | None = None) -> Results:
     from blicer import starter
     from blicer.demo_page import page
     from blicer.dictionary import induce
+    from blicer.train import ENCODER_SCORERS
 
     plan, output = plan or Plan(), Path(output)
     if output.exists() and not output.is_dir():
@@ -67,7 +66,7 @@ def run(output: str | Path, plan: Plan | None = None) -> Results:
     clock = Clock()
     with clock("loading the starter pair"):
         pair = cut(starter.load(), plan.words)
-    scorers = plan.scorers or (WITH_LITE if lite_is_here() else WITHOUT_LITE)
+    scorers = plan.scorers or ENCODER_SCORERS[ENCODER]
     results: Results = {"pair": describe(pair), "scorers": list(scorers)}
     with clock("aligning with Procrustes"):
         spaces = {"Procrustes": procrustes(pair, plan)}
@@ -107,15 +106,6 @@ class Clock:
         self.seconds[what] = round(time.perf_counter() - start, 2)
 
 
-def lite_is_here() -> bool:
-    """Whether the package carries its own encoder."""
-    try:
-        from blicer import lite
-    except ImportError:
-        return False
-    return (lite.HERE / lite.MANIFEST).is_file()
-
-
 def cut(pair: Starter, words: int | None) -> Starter:
     if words is None:
         return pair
@@ -142,7 +132,7 @@ def configuration(plan: Plan, scorers: tuple[str, ...]) -> Config:
 
     settings = plan.settings
     if "cross-encoder" in scorers and "encoder" not in settings:
-        settings = {"encoder": "lite", **settings}
+        settings = {"encoder": ENCODER, **settings}
     return Config.resolve("supervised", overrides=settings)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
-from blicer.demo_pictures import lambda_picture, reliability_picture, weight_picture
+from blicer.demo_pictures import lambda_picture, reliability_picture
 
 Results = dict[str, Any]
 METRICS = {"p@1": "P@1", "p@5": "P@5", "mrr": "MRR"}
@@ -140,15 +140,10 @@ def _mixing(results: Results) -> str:
     mixture = results["mixture"]
     weights = ", ".join(f"{name} {weight:.2f}" for name, weight in mixture["weights"].items())
     share = 1 - mixture["weights"]["csls"]
-    if mixture["curve"]:
-        picture = lambda_picture(mixture["curve"], share)
-        told = "P@1 on held-out seed words as λ, the reranker's share of the score, grows. "
-    else:
-        picture = weight_picture(mixture["weights"])
-        told = "The share of each scorer. "
     return (
-        f"<figure>{picture}<figcaption>{told}Chosen on {mixture['queries']:,} words kept out of "
-        f"the mapping and the training: λ = {share:.2f} (weights: {escape(weights)})."
+        f"<figure>{lambda_picture(mixture['curve'], share)}<figcaption>P@1 on held-out seed words "
+        f"as λ, the reranker's share of the score, grows. Chosen on {mixture['queries']:,} words "
+        f"kept out of the mapping and the training: λ = {share:.2f} (weights: {escape(weights)})."
         "</figcaption></figure>"
     )
 

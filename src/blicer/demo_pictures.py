@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from html import escape
 
 WIDTH, HEIGHT = 440, 300
@@ -106,18 +106,3 @@ def reliability_picture(bins: Sequence[Sequence[float]]) -> str:
             f'fill="var(--new)"><title>{100 * share:.1f} % of {count} words</title></circle>'
         )
     return _svg(parts, "Share of right translations over stated confidence")
-
-
-def weight_picture(weights: Mapping[str, float]) -> str:
-    """A bar for each scorer, where there are more than λ alone can tell."""
-    parts = []
-    for at, (name, weight) in enumerate(weights.items()):
-        y, width = 24 + 56 * at, weight * (WIDTH - 80)
-        colour = "var(--old)" if name == "csls" else "var(--new)"
-        parts.append(
-            f'<text x="8" y="{y}">{escape(name)}</text>'
-            f'<rect x="8" y="{y + 8}" width="{max(width, 1):.1f}" height="20" rx="3" '
-            f'fill="{colour}"/>'
-            f'<text class="strong" x="{16 + width:.1f}" y="{y + 23}">{weight:.2f}</text>'
-        )
-    return _svg(parts, "Weight of each scorer", 16 + 56 * len(weights))

@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 FEWEST_SEEDS = 20
 ENOUGH_FOR_SUPERVISED = 3000
 FOLDS_FOR_FEW = 4
-# Small encoders, and what stands beside CSLS with them: `lite` knows meanings, not spellings.
-ENCODER_SCORERS = {"lite": ("spelling", CROSS_ENCODER)}
+# Small encoders, and what stands beside CSLS with them: `lite` knows meanings, not forms.
+ENCODER_SCORERS = {"lite": ("endings", CROSS_ENCODER)}
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Recipe:
     """A method (vecmap, rcsls, c1, procrustes), or a space that is there already."""
     space_settings: dict[str, Any] = field(default_factory=dict)
     scorers: tuple[str, ...] = ()
-    """What is mixed with CSLS; none: the cross-encoder, and with `lite` spelling beside it."""
+    """What is mixed with CSLS; none: the cross-encoder, and with `lite` endings beside it."""
     holdout: float = 0.15
     """Share of the seed words that λ and the calibration are chosen on; 0 needs a fixed λ."""
     folds: int = 0
@@ -208,8 +208,10 @@ class Workshop:
             note(line)
         scorers: list[Scorer] = []
         for name in self.recipe.scorers:
-            trained = name == CROSS_ENCODER
-            scorers.append(self._cross_encoder(space, pairs) if trained else make_scorer(name))
+            if name == CROSS_ENCODER:
+                scorers.append(self._cross_encoder(space, pairs))
+            else:
+                scorers.append(fitted_scorer(name, space, pairs))
         return Fitted(space, pairs, scorers)
 
     def _space(self, seeds: Lexicon) -> Space:
@@ -283,6 +285,16 @@ class Workshop:
             return None
         key = hashlib.sha256(json.dumps([self._data, *what], default=str).encode()).hexdigest()
         return self.folder / f"{kind}-{key[:16]}"
+
+
+def fitted_scorer(name: str, space: Space, pairs: TrainingPairs) -> Scorer:
+    """A scorer by name; one that learns from pairs of words does so here."""
+    scorer = make_scorer(name)
+    if hasattr(scorer, "fit"):
+        source = [space.source.words[i] for i in pairs.source.tolist()]
+        target = [space.target.words[i] for i in pairs.target.tolist()]
+        scorer.fit(source, target, pairs.is_positive)
+    return scorer
 
 
 def make_aligner(method: str, preset: str, recipe: Recipe) -> Any:

@@ -37,7 +37,7 @@ def train(
         str,
         typer.Option(
             help="What to mix with CSLS, comma-separated; by the encoder if not given: "
-            "cross-encoder, and with lite also spelling."
+            "cross-encoder, and with lite also endings."
         ),
     ] = "",
     lam: Annotated[

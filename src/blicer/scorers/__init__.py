@@ -1,7 +1,8 @@
 """Scorers: whatever says how much two words look like translations, in [0, 1].
 
-Each has a ``name`` and ``score(source_words, target_words)``; any number can be mixed. One with
-state has ``save(folder)`` and ``load(folder, values)`` too.
+Each has a ``name`` and ``score(source_words, target_words)``; any number can be mixed. One that
+learns has ``fit(source_words, target_words, is_positive)``, ``save(folder)`` and
+``load(folder, values)`` too.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from blicer.mixing import Scorer
 
 _HOME = {
     "cross-encoder": ("cross_encoder", "CrossEncoderScorer"),
+    "endings": ("endings", "Endings"),
     "spelling": ("spelling", "Spelling"),
     "use-cosine": ("use_cosine", "UseCosine"),
 }
@@ -29,7 +31,7 @@ def _class(name: str) -> Any:
 
 
 def make_scorer(name: str) -> Scorer:
-    """A scorer that needs no training, by name."""
+    """A scorer other than the cross-encoder, by name; one that learns is not fitted yet."""
     if name == "cross-encoder":
         raise InputError("the cross-encoder is a trained scorer; it cannot be made by name alone")
     scorer: Scorer = _class(name)()

@@ -1,0 +1,126 @@
+"""Which endings translate which: learned from the seeds, in a second, for any two languages.
+
+A candidate is often the right word in the wrong form (*run* for *ran*). Word vectors hardly tell
+forms apart, and a cosine of spellings cannot: different languages end differently. A logistic
+regression on pairs of endings learns from a few thousand seeds that *-ed* goes with *-ла* more
+often than with *-ть*.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from blicer.errors import FileError, InputError
+from blicer.scorers.spelling import Spelling
+
+FILE = "endings.safetensors"
+# (letters from the end of the left word, of the right word); 0 stands for the word's length.
+COMBINED = ((1, 1), (2, 2), (3, 3), (2, 3), (3, 2), (0, 0))
+BUCKETS = 1 << 16
+LETTERS_A_STEP = 3  # lengths count in steps of so many letters
+STRENGTH = 0.1  # of the seeds against the prior that every weight is 0
+SPELLING_SCALE = 3.0
+STEPS = 100
+
+
+class Endings:
+    """Logistic regression on pairs of endings, on lengths and on likeness of spelling."""
+
+    name = "endings"
+
+    def __init__(self) -> None:
+        self.weights = np.zeros(BUCKETS, dtype=np.float32)
+        self.of_spelling = self.constant = 0.0
+        self._spelling = Spelling()
+        self._codes = lru_cache(maxsize=200_000)(_codes)
+
+    def fit(
+        self, source: Sequence[str], target: Sequence[str], is_positive: NDArray[np.bool_]
+    ) -> None:
+        """Learn from pairs of words; positives and negatives count the same in all."""
+        import torch
+
+        if not is_positive.any() or is_positive.all():
+            return  # nothing to tell apart: every pair scores the same
+        places = torch.from_numpy(self._places(source, target))
+        spelling = torch.from_numpy(SPELLING_SCALE * self._spelling.score(source, target))
+        positive = torch.from_numpy(is_positive)
+        share = positive.float().mean()
+        balance = torch.where(positive, 0.5 / share, 0.5 / (1 - share))
+        parameters = torch.zeros(BUCKETS + 2, requires_grad=True)
+        optimiser = torch.optim.LBFGS(
+            [parameters], max_iter=STEPS, line_search_fn="strong_wolfe", tolerance_change=1e-7
+        )
+
+        def loss() -> torch.Tensor:
+            optimiser.zero_grad()
+            logits = parameters[places].sum(dim=1) + parameters[-2] * spelling + parameters[-1]
+            each = torch.nn.functional.binary_cross_entropy_with_logits(
+                logits, positive.float(), weight=balance, reduction="sum"
+            )
+            value = STRENGTH * each + 0.5 * parameters[:-1].square().sum()
+            value.backward()  # type: ignore[no-untyped-call]
+            return value
+
+        optimiser.step(loss)  # type: ignore[no-untyped-call]
+        learned = parameters.detach().numpy()
+        self.weights = learned[:BUCKETS].copy()
+        self.of_spelling, self.constant = float(learned[-2]), float(learned[-1])
+
+    def score(self, source: Sequence[str], target: Sequence[str]) -> NDArray[np.float32]:
+        """The chance that each pair is a translation, as far as its form tells."""
+        spelling = SPELLING_SCALE * self._spelling.score(source, target)
+        logits = self.weights[self._places(source, target)].sum(axis=1)
+        logits = logits + self.of_spelling * spelling + self.constant
+        chance: NDArray[np.float32] = (1 / (1 + np.exp(-logits))).astype(np.float32)
+        return chance
+
+    def _places(self, source: Sequence[str], target: Sequence[str]) -> NDArray[np.int64]:
+        """(pairs, kinds of ending): which weight each combination of endings has."""
+        if len(source) != len(target):
+            raise InputError(f"{len(source)} left words were given with {len(target)} right words")
+        left = np.array([self._codes(word) for word in source], dtype=np.uint64).reshape(-1, 4)
+        right = np.array([self._codes(word) for word in target], dtype=np.uint64).reshape(-1, 4)
+        columns = []
+        for kind, (a, b) in enumerate(COMBINED):
+            mixed = left[:, a] * np.uint64(0x9E3779B97F4A7C15) + right[:, b] + np.uint64(kind)
+            mixed = (mixed ^ (mixed >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
+            columns.append((mixed >> np.uint64(48)).astype(np.int64) % BUCKETS)
+        return np.stack(columns, axis=1)
+
+    def save(self, folder: Path) -> dict[str, Any]:
+        from safetensors.numpy import save_file
+
+        save_file({"weights": self.weights}, folder / FILE)
+        return {"spelling": self.of_spelling, "constant": self.constant}
+
+    @classmethod
+    def load(cls, folder: Path, values: dict[str, Any], **_: Any) -> Endings:
+        from safetensors import SafetensorError
+        from safetensors.numpy import load_file
+
+        scorer = cls()
+        try:
+            scorer.weights = load_file(folder / FILE)["weights"]
+            scorer.of_spelling = float(values["spelling"])
+            scorer.constant = float(values["constant"])
+        except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+            raise FileError(folder / FILE, f"cannot be read: {error}") from None
+        if scorer.weights.shape != (BUCKETS,):
+            raise FileError(
+                folder / FILE, f"holds {scorer.weights.shape} weights; expected {BUCKETS}"
+            )
+        return scorer
+
+
+def _codes(word: str) -> tuple[int, int, int, int]:
+    """Numbers for the word's length and its last one, two and three letters."""
+    one, two, three = (zlib.crc32(f"{n}{word[-n:]}".encode()) for n in (1, 2, 3))
+    return len(word) // LETTERS_A_STEP, one, two, three
