@@ -14,6 +14,7 @@ BENCHMARKS = {
     "vecmap_iteration": "VecMap self-learning iteration, 20,000 x 20,000 x 300: 4x",
     "rcsls_iteration": "RCSLS iteration, 5,000 seeds, 200,000 words, 300-d: 4x",
     "c1_step": "C1 step, 5,000 seeds, 150 negatives, 60,000 words, 300-d: 10x",
+    "lite_speed": "lite: training time, scoring speed, file size",
     "scoring_speed": "reranking, xlm-roberta-base size: 4x CrossEncoder.predict, same top-1",
 }
 

@@ -100,7 +100,6 @@ def test_blocks_do_not_change_the_result() -> None:
     pairs = torch.arange(90).repeat(2, 1).T
     whole = RelaxedCSLS(x, y, pairs)
     small = RelaxedCSLS(x, y, pairs, memory_gb=2e-4)
-    assert small.block_rows < 90 <= whole.block_rows
     maps = (torch.eye(8), torch.eye(8))
     (loss, gradients), (other_loss, others) = whole(maps), small(maps)
     assert loss == pytest.approx(other_loss, abs=1e-6)

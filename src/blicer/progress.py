@@ -26,6 +26,7 @@ SHOW_AFTER_SECONDS = 1.0
 
 console = Console(stderr=True, highlight=False)
 _enabled = False
+_shown: Task | None = None  # of tasks inside tasks only the first shows its bar
 
 
 def enable(on: bool = True) -> None:
@@ -60,8 +61,10 @@ class Task:
         if not (_enabled and console.is_terminal):
             return
         if self._bar is None:
-            if time.monotonic() - self._started < SHOW_AFTER_SECONDS:
+            global _shown
+            if _shown is not None or time.monotonic() - self._started < SHOW_AFTER_SECONDS:
                 return
+            _shown = self
             self._bar = Progress(
                 TextColumn("{task.description}"),
                 BarColumn(bar_width=30),
@@ -78,6 +81,8 @@ class Task:
 
     def close(self) -> None:
         if self._bar is not None:
+            global _shown
+            _shown = None
             self._bar.stop()
 
 

@@ -17,9 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from blicer.topk import top_k
+from blicer.scan import Scan, best_of_rows
 
-ROWS_AT_ONCE = 512  # of similarities: enough for the multiplication, small for the cache
 Maps = tuple[Tensor | None, Tensor | None]  # of source and target; None leaves a side as it is
 
 
@@ -64,8 +63,7 @@ class RelaxedCSLS:
         self.source = Side.of(x, pairs[:, 0], words)
         self.target = Side.of(y, pairs[:, 1], words)
         self.neighbours = neighbours
-        longest = max(len(self.source.words), len(self.target.words))
-        self.block_rows = max(1, min(ROWS_AT_ONCE, int(memory_gb * 2**30 / (8 * longest))))
+        self.memory_gb = memory_gb
 
     def loss(self, maps: Maps) -> float:
         return self._evaluate(maps, gradient=False)[0]
@@ -110,13 +108,8 @@ class RelaxedCSLS:
         return Mapped(rows.div_(lengths), lengths)
 
     def _nearest(self, queries: Tensor, words: Tensor) -> tuple[Tensor, Tensor]:
-        buffer = queries.new_empty(min(self.block_rows, len(queries)), len(words))
-        found = []
-        for part in queries.split(self.block_rows):
-            block = buffer[: len(part)]
-            torch.mm(part, words.T, out=block)
-            found.append(top_k(block, min(self.neighbours, len(words))))
-        return torch.cat([scores for scores, _ in found]), torch.cat([at for _, at in found])
+        k = min(self.neighbours, len(words))
+        return best_of_rows(Scan(queries, words), k, memory_gb=self.memory_gb, label="neighbours")
 
     def _gradient(
         self, side: Side, seeds: Mapped, sums: Tensor, others: Tensor, near: Tensor
