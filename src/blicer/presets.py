@@ -69,7 +69,7 @@ ENCODER_SETTINGS: dict[str, dict[str, Any]] = {
         "template": "T1",
         "alpha": 0.0,
         "n_neg": 4,
-        "epochs": 1,
+        "epochs": 2,
         "learning_rate": 1e-4,
         "batch_size": 512,
         "micro_batch_size": 512,
