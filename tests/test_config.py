@@ -71,6 +71,16 @@ def test_preset_then_file_then_overrides(tmp_path: Path) -> None:
     assert (other.preset, other.n_aug, other.alpha, other.n_rep) == ("supervised", 0, 0.5, 2)
 
 
+def test_defaults_give_way_to_everything_else(tmp_path: Path) -> None:
+    file = tmp_path / "settings.toml"
+    file.write_text('encoder = "some/model"\n')
+    defaults = {"preset": "semi_supervised", "encoder": "lite"}
+    config = Config.resolve(defaults=defaults)
+    assert (config.preset, config.encoder, config.template) == ("semi_supervised", "lite", "T1")
+    config = Config.resolve("supervised", file=file, defaults=defaults)
+    assert (config.preset, config.encoder, config.template) == ("supervised", "some/model", "T15")
+
+
 def test_defaults() -> None:
     config = Config.resolve()
     assert (config.preset, config.encoder) == ("supervised", "xlm-roberta-large")

@@ -191,7 +191,7 @@ def test_a_trained_encoder_takes_the_same_way(tmp_path: Path) -> None:
     )
     results = run(tmp_path / "out", plan)
     assert set(results["mixture"]["weights"]) == {"csls", "cross-encoder", "spelling"}
-    assert "--encoder lite" in results["next"][0]
+    assert "--scorers" not in results["next"][0]
     text = (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
     assert "P@1 on held-out seed words as λ" in text
     names = [scorer.name for scorer in Translator.load(tmp_path / "out" / "translator").scorers]

@@ -67,12 +67,15 @@ class Config(Preset):
         *,
         file: str | Path | None = None,
         overrides: Mapping[str, Any] | None = None,
+        defaults: Mapping[str, Any] | None = None,
     ) -> Config:
-        """Preset, what the encoder needs, the TOML ``file``, ``overrides``; the later one wins.
+        """Preset, what the encoder needs, ``defaults``, the TOML ``file``, ``overrides``.
 
-        The preset itself may be named by any of the three (default: supervised).
+        The later one wins. The preset itself and the encoder may be named by any of them
+        (otherwise: supervised, and the paper's encoder).
         """
-        values = read_toml(file) if file is not None else {}
+        values = dict(_checked(defaults or {}))
+        values.update(read_toml(file) if file is not None else {})
         values.update(_checked(overrides or {}))
         if preset is not None:
             values["preset"] = get_preset(preset).preset

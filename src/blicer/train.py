@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 FEWEST_SEEDS = 20
 ENOUGH_FOR_SUPERVISED = 3000
 FOLDS_FOR_FEW = 4
+DEFAULT_ENCODER = "lite"
 # Small encoders, and what stands beside CSLS with them: `lite` knows meanings, not forms.
 ENCODER_SCORERS = {"lite": ("endings", CROSS_ENCODER)}
 
@@ -92,6 +93,11 @@ def preset_for(seeds: int) -> str:
     return "supervised" if seeds >= ENOUGH_FOR_SUPERVISED else "semi_supervised"
 
 
+def defaults_for(seeds: int) -> dict[str, Any]:
+    """What `blicer train` uses where nothing else is said: the embedded encoder."""
+    return {"preset": preset_for(seeds), "encoder": DEFAULT_ENCODER}
+
+
 def train(
     source: Embeddings,
     target: Embeddings,
@@ -102,7 +108,7 @@ def train(
     work_dir: str | Path | None = None,
 ) -> Translator:
     """Space, pairs, cross-encoder, mixing, calibration: a translator for both directions."""
-    config = config or Config.resolve(preset_for(len(seeds)))
+    config = config or Config.resolve(defaults=defaults_for(len(seeds)))
     recipe = (recipe or Recipe()).resolved(config, len(seeds))
     workshop = Workshop(source, target, config, recipe, Path(work_dir) if work_dir else None)
     usable = workshop.usable(seeds)

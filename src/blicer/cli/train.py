@@ -31,7 +31,11 @@ def train(
         typer.Option(help="supervised or semi_supervised; by the number of seeds if not given."),
     ] = None,
     encoder: Annotated[
-        str | None, typer.Option(help="lite, or a Hugging Face name or folder.")
+        str | None,
+        typer.Option(
+            help="lite (the default, embedded), or a Hugging Face name or folder, such as "
+            "xlm-roberta-large, the paper's."
+        ),
     ] = None,
     scorers: Annotated[
         str,
@@ -86,7 +90,7 @@ def train(
     from blicer.errors import InputError
     from blicer.files import check_writable
     from blicer.lexicon import Lexicon
-    from blicer.train import Recipe, preset_for, work_folder
+    from blicer.train import Recipe, defaults_for, work_folder
     from blicer.train import train as run
 
     overrides = parse_assignments(settings or [])
@@ -98,7 +102,7 @@ def train(
     check_writable(output)
     lexicon = Lexicon.load(seeds, lowercase=not keep_case)
     chosen = Config.resolve(
-        preset, file=config, overrides={"preset": preset_for(len(lexicon))} | overrides
+        preset, file=config, overrides=overrides, defaults=defaults_for(len(lexicon))
     )
     languages = (source_language, target_language)
     given: str | Space = space
