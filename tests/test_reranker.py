@@ -122,6 +122,28 @@ def plain_training(
     return model.state_dict()
 
 
+@pytest.mark.parametrize("kind", ["bert", "xlmr", "electra"])
+def test_a_spared_last_layer_changes_neither_logits_nor_gradients(
+    encoders: dict[str, Path], kind: str
+) -> None:
+    from transformers import AutoModelForSequenceClassification
+
+    from blicer.crossencoder.encoder import load_encoder
+
+    spared, tokenizer = load_encoder(encoders[kind], seed=1)
+    whole = AutoModelForSequenceClassification.from_pretrained(encoders[kind], num_labels=1)
+    whole.load_state_dict(spared.state_dict())
+    inputs = tokenizer(["cat", "the dog"], ["chat", "maison"], padding=True, return_tensors="pt")
+    outputs = [model.eval()(**inputs).logits for model in (spared, whole)]
+    torch.testing.assert_close(*outputs)
+    for logits in outputs:
+        logits.sum().backward()
+    for one, other in zip(spared.parameters(), whole.parameters(), strict=True):
+        assert (one.grad is None) == (other.grad is None)
+        if one.grad is not None and other.grad is not None:
+            torch.testing.assert_close(one.grad, other.grad, atol=1e-6, rtol=1e-4)
+
+
 def test_same_as_a_textbook_loop(encoders: dict[str, Path]) -> None:
     left, right, labels = toy_pairs(50)
     ours = Reranker(encoders["still"], **FAST, micro_batch_size=5)
