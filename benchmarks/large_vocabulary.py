@@ -1,0 +1,66 @@
+"""Aligning very large vocabularies: peak memory, in units of the two matrices.
+
+    python -m benchmarks.large_vocabulary [--words 2000000] [--dim 300] [--method vecmap]
+
+Random vectors and their rotation; what is aligned is checked on words that are no seeds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+import numpy as np
+
+from benchmarks.peak import measure
+from blicer.align import RCSLS, Contrastive, Procrustes, VecMap
+from blicer.embeddings import Embeddings
+from blicer.lexicon import Lexicon
+
+SEEDS, CHECKED = 5_000, 1_000
+METHODS: dict[str, Any] = {
+    "procrustes": Procrustes,
+    "vecmap": VecMap,
+    "rcsls": RCSLS,
+    "c1": Contrastive,
+}
+
+
+def sides(words: int, dim: int) -> tuple[Embeddings, Embeddings]:
+    rng = np.random.default_rng(0)
+    source = rng.standard_normal((words, dim), dtype=np.float32)
+    rotation = np.linalg.qr(rng.standard_normal((dim, dim)))[0].astype(np.float32)
+    target = source @ rotation
+    names = [f"w{i}" for i in range(words)]
+    return Embeddings(names, source), Embeddings(list(names), target)
+
+
+def run(words: int, dim: int, method: str) -> dict[str, Any]:
+    source, target = sides(words, dim)
+    seeds = Lexicon((f"w{i}", f"w{i}") for i in range(SEEDS))
+    matrices = 2 * words * dim * 4 / 2**30
+    work = measure(lambda: METHODS[method]().align(source, target, seeds))
+    space = work.result
+    rows = np.linspace(SEEDS, words - 1, CHECKED).astype(int)
+    x, y = (np.asarray(side.vectors[rows]) for side in (space.source, space.target))
+    right = float(((x @ y.T).argmax(axis=1) == np.arange(len(rows))).mean())
+    return {
+        "method": method,
+        "words a side": words,
+        "dim": dim,
+        "seconds": round(work.seconds, 1),
+        "both matrices, GB": round(matrices, 2),
+        "extra memory while aligning, GB": round(work.extra_gb, 2),
+        "in units of both matrices": round(work.extra_gb / matrices, 2),
+        "checked words that find themselves": right,
+    }
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--words", type=int, default=2_000_000)
+    parser.add_argument("--dim", type=int, default=300)
+    parser.add_argument("--method", default="vecmap")
+    options = parser.parse_args()
+    print(json.dumps(run(options.words, options.dim, options.method), indent=2))
