@@ -126,6 +126,14 @@ def test_what_a_recipe_leaves_open_follows_the_encoder(
     assert (settled.scorers, settled.folds) == (scorers, folds)
 
 
+def test_the_mode_of_a_space() -> None:
+    assert chain.make_aligner("vecmap", "semi_supervised", Recipe()).self_learning is False
+    learning = chain.make_aligner("vecmap", "supervised", Recipe(space_mode="semi-supervised"))
+    assert learning.self_learning is True
+    with pytest.raises(InputError, match="vecmap has no mode 'magic'; its modes are supervised"):
+        chain.make_aligner("vecmap", "supervised", Recipe(space_mode="magic"))
+
+
 def test_a_given_lambda_mixes_two() -> None:
     config = Config.resolve(overrides={"encoder": "lite", "mixing_weight": 0.3})
     assert Recipe().resolved(config, 900).scorers == ("cross-encoder",)

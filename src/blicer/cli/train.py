@@ -26,6 +26,10 @@ def train(
     space: Annotated[
         str, typer.Option(help="vecmap, rcsls, c1, procrustes, or the folder of a space.")
     ] = "vecmap",
+    space_mode: Annotated[
+        str,
+        typer.Option(help="The space's mode, such as semi_supervised; by the preset if not given."),
+    ] = "",
     preset: Annotated[
         str | None,
         typer.Option(help="supervised or semi_supervised; by the number of seeds if not given."),
@@ -120,6 +124,7 @@ def train(
         )
     recipe = Recipe(
         space=given,
+        space_mode=space_mode,
         scorers=tuple(name.strip() for name in scorers.split(",") if name.strip()),
         holdout=holdout,
         folds=folds,
