@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from blicer import retrieval
 from blicer.errors import InputError
 from blicer.retrieval import Retriever, top_k_both
-from blicer.scan import Scan, best_of_both, best_of_rows
+from blicer.scan import Scan, best_of_both
 from blicer.topk import RunningTopK, top_k
 
 
@@ -121,26 +121,6 @@ def test_ties_fall_to_the_frequent_word(
     _, rows, _, columns = best_of_both(scan, k_rows, k_columns, memory_gb=memory_gb, label="")
     np.testing.assert_array_equal(rows, naive_order(left @ right.T)[:, :k_rows])
     np.testing.assert_array_equal(columns, naive_order(right @ left.T)[:, :k_columns])
-
-
-@settings(max_examples=25, deadline=None)
-@given(
-    k=st.integers(1, 12),
-    shift=st.sampled_from([-0.1, -1e-4, 0.2, 5.0]),
-    memory_gb=st.sampled_from([2.0, 0.001]),
-    seed=st.integers(0, 999),
-)
-def test_a_floor_right_or_wrong_changes_nothing(
-    k: int, shift: float, memory_gb: float, seed: int
-) -> None:
-    rng = np.random.default_rng(seed)
-    left, right = (torch.from_numpy(unit(rng.normal(size=(n, 6))).astype("f4")) for n in (40, 2500))
-    scan = Scan(left, right)
-    values, indices = best_of_rows(scan, k, memory_gb=memory_gb, label="")
-    floor = values[:, -1] + shift  # above the k-th best where the shift is positive
-    again, same = best_of_rows(scan, k, memory_gb=memory_gb, label="", floor=floor)
-    torch.testing.assert_close(again, values)
-    assert torch.equal(same, indices)
 
 
 def test_an_error_in_one_thread_stops_the_pass(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,15 +45,12 @@ class Scan:
         return tile
 
 
-def best_of_rows(
-    scan: Scan, k: int, *, memory_gb: float, label: str, floor: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
+def best_of_rows(scan: Scan, k: int, *, memory_gb: float, label: str) -> tuple[Tensor, Tensor]:
     """Scores and indices of the k best right words of each left row, best first.
 
-    Of equal scores the lower index comes first. A ``floor`` that at least k scores of each row lie
-    above (from k words that are known to be near) saves time; a wrong one costs time, no more.
+    Of equal scores the lower index comes first.
     """
-    lists, _ = _run(scan, k, 0, memory_gb, label, floor)
+    lists, _ = _run(scan, k, 0, memory_gb, label)
     return _settled(scan, lists, k)
 
 
@@ -67,12 +64,7 @@ def best_of_both(
 
 
 def _run(
-    scan: Scan,
-    k_rows: int,
-    k_columns: int,
-    memory_gb: float,
-    label: str,
-    floor: Tensor | None = None,
+    scan: Scan, k_rows: int, k_columns: int, memory_gb: float, label: str
 ) -> tuple[list[RunningTopK], list[RunningTopK]]:
     """Feed every tile to the lists of its rows and (where ``k_columns``) of its columns."""
     height, width = _tile_shape(scan, memory_gb)
@@ -80,10 +72,7 @@ def _run(
     kind = (scan.left.dtype, scan.left.device)
     # One more than asked for shows whether the last place was a tie.
     keep = min(k_rows + 1, len(scan.right))
-    rows = [
-        RunningTopK(band.stop - band.start, keep, *kind, None if floor is None else floor[band])
-        for band in row_bands
-    ]
+    rows = [RunningTopK(band.stop - band.start, keep, *kind) for band in row_bands]
     keep = min(k_columns + 1, len(scan.left))
     columns = [RunningTopK(band.stop - band.start, keep, *kind) for band in column_bands]
     tiles = ((i, j) for i in range(len(row_bands)) for j in range(len(column_bands)))
@@ -153,8 +142,7 @@ def _settled(scan: Scan, bands: list[RunningTopK], k: int) -> tuple[Tensor, Tens
     """The lists of all bands, k long, with ties in the order of their indices."""
     values = torch.cat([band.values for band in bands])
     indices = torch.cat([band.indices for band in bands])
-    tied = (values[:, 1:] == values[:, :-1]).any(dim=1)
-    tied = (tied | ~torch.isfinite(values[:, k - 1])).nonzero().flatten()
+    tied = (values[:, 1:] == values[:, :-1]).any(dim=1).nonzero().flatten()
     values, indices = values[:, :k].contiguous(), indices[:, :k].contiguous()
     for some in tied.split(max(1, TILE_NUMBERS * 4 // len(scan.right))):
         again = Scan(scan.left[some], scan.right, scan.penalty)

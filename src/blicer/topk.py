@@ -65,23 +65,14 @@ class RunningTopK:
     find the groups that hold such numbers; only these are read. What was found waits until the
     band has seen twice as many numbers as at the last merge: the bar is then a little low, which
     lets some more numbers through, but there are few merges. Several threads may feed one band.
-    Where it is known beforehand that enough numbers lie above some ``floor``, only those are read.
     """
 
-    def __init__(
-        self,
-        words: int,
-        keep: int,
-        dtype: torch.dtype,
-        device: torch.device,
-        floor: Tensor | None = None,
-    ) -> None:
+    def __init__(self, words: int, keep: int, dtype: torch.dtype, device: torch.device) -> None:
         self.keep = keep
         self.values = torch.full((words, keep), -torch.inf, dtype=dtype, device=device)
         self.indices = torch.full((words, keep), -1, dtype=torch.int64, device=device)
-        self._floor = self.values[:, -1].clone() if floor is None else floor
-        self._bar = self._floor
-        self._open = floor is None  # some list is not full yet
+        self._bar = self.values[:, -1].clone()
+        self._open = True  # some list is not full yet
         self._waiting: list[tuple[Tensor, Tensor, Tensor]] = []
         self._seen = self._merged = 0
         self._lock = Lock()
@@ -128,7 +119,7 @@ class RunningTopK:
         best = order[rank < self.keep]
         self.values = value[best].view(words, self.keep)
         self.indices = index[best].view(words, self.keep)
-        self._bar = torch.maximum(self.values[:, -1], self._floor)
+        self._bar = self.values[:, -1].clone()
         self._open = not bool(torch.isfinite(self._bar).all())
         self._waiting = []
         self._merged = self._seen

@@ -19,7 +19,6 @@ from torch import Tensor
 
 from blicer.scan import Scan, best_of_rows
 
-ROUNDING = 1e-4  # what two ways to compute a cosine may differ by, and some more
 Maps = tuple[Tensor | None, Tensor | None]  # of source and target; None leaves a side as it is
 
 
@@ -65,7 +64,6 @@ class RelaxedCSLS:
         self.target = Side.of(y, pairs[:, 1], words)
         self.neighbours = neighbours
         self.memory_gb = memory_gb
-        self._last: dict[str, Tensor] = {}
 
     def loss(self, maps: Maps) -> float:
         return self._evaluate(maps, gradient=False)[0]
@@ -78,8 +76,8 @@ class RelaxedCSLS:
         source, target = self.source, self.target
         x, y = self._map(source.words, maps[0]), self._map(target.words, maps[1])
         x_seeds, y_seeds = self._map(source.seeds, maps[0]), self._map(target.seeds, maps[1])
-        near_x, y_near = self._nearest("source", x_seeds.rows, y.rows)
-        near_y, x_near = self._nearest("target", y_seeds.rows, x.rows)
+        near_x, y_near = self._nearest(x_seeds.rows, y.rows)
+        near_y, x_near = self._nearest(y_seeds.rows, x.rows)
         # Sum of the translations of each distinct seed: one row a word, not one a pair.
         y_sums = _sums(y_seeds.rows[target.of_pair], source)
         total = (
@@ -109,21 +107,9 @@ class RelaxedCSLS:
         lengths = rows.norm(dim=1, keepdim=True).clamp_min_(1e-9)
         return Mapped(rows.div_(lengths), lengths)
 
-    def _nearest(self, side: str, queries: Tensor, words: Tensor) -> tuple[Tensor, Tensor]:
-        """Scores and indices; the last call's neighbours are still near and say where to look."""
-        floor = None
-        if side in self._last:
-            near = words[self._last[side]]
-            floor = torch.einsum("qd,qkd->qk", queries, near).amin(dim=1) - ROUNDING
-        found = best_of_rows(
-            Scan(queries, words),
-            min(self.neighbours, len(words)),
-            memory_gb=self.memory_gb,
-            label="neighbours",
-            floor=floor,
-        )
-        self._last[side] = found[1]
-        return found
+    def _nearest(self, queries: Tensor, words: Tensor) -> tuple[Tensor, Tensor]:
+        k = min(self.neighbours, len(words))
+        return best_of_rows(Scan(queries, words), k, memory_gb=self.memory_gb, label="neighbours")
 
     def _gradient(
         self, side: Side, seeds: Mapped, sums: Tensor, others: Tensor, near: Tensor
