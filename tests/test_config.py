@@ -200,7 +200,7 @@ def test_what_an_encoder_needs_stands_between_the_preset_and_the_user() -> None:
     paper = Config.resolve("supervised")
     lite = Config.resolve("supervised", overrides={"encoder": "lite"})
     assert lite.learning_rate > paper.learning_rate
-    assert lite.n_rep == paper.n_rep
+    assert lite.delta == paper.delta
     own = Config.resolve("supervised", overrides={"encoder": "lite", "learning_rate": 1e-5})
     assert own.learning_rate == 1e-5
     assert Config.from_dict(own.to_dict()) == own

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from blicer.config import Config
 from blicer.embeddings import Embeddings
 from blicer.errors import InputError
 from blicer.lexicon import Lexicon
+from blicer.reranker import Reranker
 from blicer.train import Recipe, preset_for, train
 from blicer.translator import Translator
 from tiny_models import tiny_encoder
@@ -148,6 +150,28 @@ def test_a_fixed_lambda_without_held_out_seeds(
     assert translator.calibration is None
     with pytest.raises(InputError, match="nothing to choose lambda on"):
         train(*sides, seeds, config, Recipe(space="procrustes", holdout=0.0))
+
+
+def test_early_stopping_by_words_of_its_own(
+    sides: tuple[Embeddings, Embeddings],
+    seeds: Lexicon,
+    config: Config,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[tuple[list[str], Any]] = []
+    fit = Reranker.fit
+
+    def watched(self: Reranker, left: list[str], *rest: Any, **options: Any) -> Reranker:
+        seen.append((left, options["validation"]))
+        return fit(self, left, *rest, **options)
+
+    monkeypatch.setattr(Reranker, "fit", watched)
+    train(*sides, seeds, config.replace(early_stopping=1), Recipe(space="procrustes", refit=False))
+    ((left, validation),) = seen
+    assert validation is not None
+    half, held_half = len(left) // 2, len(validation[0]) // 2  # the second half is the other order
+    assert held_half > 0
+    assert not set(left[:half]) & set(validation[0][:held_half])
 
 
 def test_several_scorers_are_mixed(

@@ -7,7 +7,7 @@ One function per step, in the order in which ``build_pairs`` calls them. Words a
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -109,6 +109,11 @@ class TrainingPairs:
     @property
     def is_positive(self) -> npt.NDArray[np.bool_]:
         return np.not_equal(self.kind, NEGATIVE)
+
+    def only(self, rows: npt.NDArray[np.bool_]) -> TrainingPairs:
+        """Some of the pairs; scaling and report stay those of all."""
+        names = ("source", "target", "score", "scaled", "label", "kind", "weight")
+        return replace(self, **{name: getattr(self, name)[rows] for name in names})
 
     def expanded(self, *, repeat: bool = True) -> tuple[Integers, npt.NDArray[np.bool_]]:
         """Row of each training example, both orders, and whether it is in the reverse order."""

@@ -28,7 +28,7 @@ from blicer.errors import InputError
 from blicer.languages import language_name
 from blicer.lexicon import Lexicon
 from blicer.mixing import CSLS, Mixture, Scorer, choose_weights
-from blicer.pairs import TrainingPairs, build_pairs
+from blicer.pairs import Examples, TrainingPairs, build_pairs
 from blicer.progress import note
 from blicer.scorers import make_scorer
 from blicer.scorers.cross_encoder import NAME as CROSS_ENCODER
@@ -259,19 +259,35 @@ class Workshop:
             precision=self.recipe.precision,
             **self.config.only(names),
         )
-        examples = pairs.examples(
+        shown, validation = pairs, None
+        if self.config.early_stopping:
+            # A tenth of the source words say when to stop; λ's held-out words stay unseen.
+            words = np.random.default_rng(self.config.seed).permutation(np.unique(pairs.source))
+            held = np.isin(pairs.source, words[: max(1, len(words) // 10)])
+            shown = pairs.only(~held)
+            stopping = self._examples(space, pairs.only(held))
+            validation = (stopping.left, stopping.right, stopping.labels)
+        examples = self._examples(space, shown)
+        data = _digest(pairs.source, pairs.target, pairs.label)
+        stage = self._stage("reranker", self.config.to_dict(), data)
+        reranker.fit(
+            examples.left,
+            examples.right,
+            examples.labels,
+            examples.weights,
+            output_dir=stage,
+            validation=validation,
+        )
+        return CrossEncoderScorer(reranker, self.template, self.names)
+
+    def _examples(self, space: Space, pairs: TrainingPairs) -> Examples:
+        return pairs.examples(
             space.source.words,
             space.target.words,
             self.template,
             self.names,
             repeat=not self.config.weigh_positives,
         )
-        data = _digest(pairs.source, pairs.target, pairs.label)
-        stage = self._stage("reranker", self.config.to_dict(), data)
-        reranker.fit(
-            examples.left, examples.right, examples.labels, examples.weights, output_dir=stage
-        )
-        return CrossEncoderScorer(reranker, self.template, self.names)
 
     def view(self, fitted: Fitted, held: Lexicon, everything: Lexicon) -> HeldOutView:
         """Score held-out words in both directions."""
