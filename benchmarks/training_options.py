@@ -1,0 +1,67 @@
+"""What optional parts of the training bring, on held-out training seeds alone.
+
+    python -m benchmarks.training_options --data ../shared/data [--pairs en-ru en-fr] [--size 1k]
+
+P@1 on 30 % of the seed words, held out from the space and the training, weights chosen on the same
+words: CSLS with the cross-encoder, and with `endings` beside it. No test dictionary is read.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from benchmarks.rerank_table import Untuned
+from benchmarks.spaces_table import dictionary, vectors
+from blicer.config import Config
+from blicer.mixing import CSLS, choose_weights
+from blicer.reranker import Reranker
+from blicer.train import Fitted, Recipe, Workshop, held_out_splits
+
+HOLDOUT = 0.3
+OPTIONS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "four epochs": {"epochs": 4, "average_last": 0.0},
+    "four epochs, early stopping": {"epochs": 4, "average_last": 0.0, "early_stopping": 2},
+    "LoRA, rank 8": {"lora_rank": 8, "learning_rate": 1e-3, "average_last": 0.0},
+}
+
+
+def run(data: Path, pair: str, size: str, encoder: str) -> None:
+    sides = [vectors(data, language) for language in pair.split("-")]
+    recipe = Recipe(space="procrustes", scorers=("endings",), folds=1, holdout=HOLDOUT)
+    config = Config.resolve("supervised", overrides={"encoder": encoder})
+    workshop = Workshop(*sides, config, recipe, None)
+    usable = workshop.usable(dictionary(data, pair, f"train.freq.{size}"))
+    ((rest, held),) = held_out_splits(usable, recipe)
+    fitted = workshop.fit(rest, reserved=held)
+    (endings,) = fitted.scorers
+    start = Reranker(encoder, max_length=config.max_length)
+    for name in ("untuned", *OPTIONS):
+        if name == "untuned":
+            scorer: Any = Untuned(start, workshop.template, workshop.names)
+        else:
+            changed = {"encoder": encoder, **OPTIONS[name]}
+            workshop.config = Config.resolve("supervised", overrides=changed)
+            scorer = workshop._cross_encoder(fitted.space, fitted.pairs)
+        view = workshop.view(Fitted(fitted.space, fitted.pairs, [scorer, endings]), held, usable)
+        found = [
+            choose_weights(view.parts[..., :n], view.is_gold, [CSLS, "it", "endings"][:n]).precision
+            for n in (2, 3)
+        ]
+        shown = " | ".join(f"{100 * (value or 0):.1f}" for value in found)
+        print(f"| {pair} | {size} | {name} | {shown} | {len(view.parts)} |", flush=True)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--data", type=Path, required=True, help="folder of vectors and xling")
+    parser.add_argument("--pairs", nargs="+", default=["en-ru", "en-fr"])
+    parser.add_argument("--size", default="1k")
+    parser.add_argument("--encoder", default="lite")
+    options = parser.parse_args()
+    print("| pair | seeds | training | cross-encoder | and endings | words |")
+    print("|---|---|---|---|---|---|")
+    for one in options.pairs:
+        run(options.data, one, options.size, options.encoder)
