@@ -14,7 +14,8 @@ import torch
 
 from blicer import lite, starter
 from blicer.config import Config
-from blicer.train import Recipe, Workshop
+from blicer.recipe import Recipe
+from blicer.workshop import Workshop
 
 PAIRS = 20_000
 
@@ -26,7 +27,7 @@ def run() -> dict[str, Any]:
     workshop = Workshop(pair.source, pair.target, config, recipe, None)
     fitted = workshop.fit(workshop.usable(pair.seeds))  # loads what has to be loaded
     start = time.perf_counter()
-    scorer = workshop._cross_encoder(fitted.space, fitted.pairs)
+    scorer = workshop.cross_encoder(fitted.space, fitted.pairs)
     training = time.perf_counter() - start
     rng = np.random.default_rng(0)
     sides = (pair.source.words, pair.target.words)

@@ -12,16 +12,17 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from benchmarks.rerank_table import Untuned
 from benchmarks.spaces_table import dictionary, vectors
 from blicer.config import Config
 from blicer.mixing import CSLS, choose_weights
-from blicer.reranker import Reranker
-from blicer.train import Fitted, Recipe, Workshop, held_out_splits
+from blicer.recipe import Recipe
+from blicer.train import held_out_splits
+from blicer.workshop import Fitted, Workshop
 
 HOLDOUT = 0.3
 OPTIONS: dict[str, dict[str, Any]] = {
     "default": {},
+    "positives nine times, not twice": {"n_rep": 8},
     "four epochs": {"epochs": 4, "average_last": 0.0},
     "four epochs, early stopping": {"epochs": 4, "average_last": 0.0, "early_stopping": 2},
     "LoRA, rank 8": {"lora_rank": 8, "learning_rate": 1e-3, "average_last": 0.0},
@@ -30,21 +31,21 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 def run(data: Path, pair: str, size: str, encoder: str) -> None:
     sides = [vectors(data, language) for language in pair.split("-")]
-    recipe = Recipe(space="procrustes", scorers=("endings",), folds=1, holdout=HOLDOUT)
+    scorers = ("endings", "untuned")
+    recipe = Recipe(space="procrustes", scorers=scorers, folds=1, holdout=HOLDOUT)
     config = Config.resolve("supervised", overrides={"encoder": encoder})
     workshop = Workshop(*sides, config, recipe, None)
     usable = workshop.usable(dictionary(data, pair, f"train.freq.{size}"))
     ((rest, held),) = held_out_splits(usable, recipe)
     fitted = workshop.fit(rest, reserved=held)
-    (endings,) = fitted.scorers
-    start = Reranker(encoder, max_length=config.max_length)
+    endings, untuned = fitted.scorers
     for name in ("untuned", *OPTIONS):
-        if name == "untuned":
-            scorer: Any = Untuned(start, workshop.template, workshop.names)
-        else:
+        scorer: Any = untuned
+        if name != "untuned":
             changed = {"encoder": encoder, **OPTIONS[name]}
             workshop.config = Config.resolve("supervised", overrides=changed)
-            scorer = workshop._cross_encoder(fitted.space, fitted.pairs)
+            pairs = workshop.pairs(fitted.space, rest, reserved=held)
+            scorer = workshop.cross_encoder(fitted.space, pairs)
         view = workshop.view(Fitted(fitted.space, fitted.pairs, [scorer, endings]), held, usable)
         found = [
             choose_weights(view.parts[..., :n], view.is_gold, [CSLS, "it", "endings"][:n]).precision

@@ -11,14 +11,17 @@ import pytest
 from typer.testing import CliRunner
 
 import blicer.train as chain
+from blicer.align.procrustes import Procrustes
 from blicer.align.space import Space
 from blicer.cli import app, commands  # noqa: F401 - registers the commands
 from blicer.config import Config
 from blicer.embeddings import Embeddings
 from blicer.errors import InputError
 from blicer.lexicon import Lexicon
+from blicer.recipe import Recipe, make_aligner, preset_for
 from blicer.reranker import Reranker
-from blicer.train import Recipe, preset_for, train
+from blicer.scorers.cross_encoder import CrossEncoderScorer
+from blicer.train import train
 from blicer.translator import Translator
 from tiny_models import tiny_encoder
 
@@ -129,11 +132,11 @@ def test_what_a_recipe_leaves_open_follows_the_encoder(
 
 
 def test_the_mode_of_a_space() -> None:
-    assert chain.make_aligner("vecmap", "semi_supervised", Recipe()).self_learning is False
-    learning = chain.make_aligner("vecmap", "supervised", Recipe(space_mode="semi-supervised"))
+    assert make_aligner("vecmap", "semi_supervised", Recipe()).self_learning is False
+    learning = make_aligner("vecmap", "supervised", Recipe(space_mode="semi-supervised"))
     assert learning.self_learning is True
     with pytest.raises(InputError, match="vecmap has no mode 'magic'; its modes are supervised"):
-        chain.make_aligner("vecmap", "supervised", Recipe(space_mode="magic"))
+        make_aligner("vecmap", "supervised", Recipe(space_mode="magic"))
 
 
 def test_a_given_lambda_mixes_two() -> None:
@@ -201,9 +204,9 @@ def test_a_killed_training_goes_on_and_ends_the_same(
     with pytest.raises(KeyboardInterrupt):
         train(*sides, seeds, config, recipe, work_dir=tmp_path / "b")
     monkeypatch.setattr(chain.Workshop, "view", view)
-    aligned = []
-    make = chain.make_aligner
-    monkeypatch.setattr(chain, "make_aligner", lambda *a: aligned.append(a) or make(*a))
+    aligned: list[Any] = []
+    align = Procrustes.align
+    monkeypatch.setattr(Procrustes, "align", lambda *a: aligned.append(a) or align(*a))
     again = train(*sides, seeds, config, recipe, work_dir=tmp_path / "b")
     assert len(aligned) == 1  # only the one on all seeds was left to make
     words = list(sides[0].words[:20])
@@ -271,3 +274,37 @@ def test_from_files_to_a_dictionary_by_command(
     result = run.invoke(app, ["induce", str(tmp_path / "en-fr"), "-n", "10", "-o", str(output)])
     assert result.exit_code == 0
     assert len(output.read_text().splitlines()) == 11
+
+
+def test_an_unknown_name_is_found_before_anything_is_computed(
+    sides: tuple[Embeddings, Embeddings],
+    seeds: Lexicon,
+    config: Config,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(chain.Workshop, "fit", lambda *_: pytest.fail("something was fitted"))
+    for recipe, said in (
+        (Recipe(scorers=("magic",)), "no scorer 'magic'"),
+        (Recipe(space="magic"), "no space 'magic'"),
+        (Recipe(space_mode="magic"), "no mode 'magic'"),
+    ):
+        with pytest.raises(InputError, match=said):
+            train(*sides, seeds, config, recipe)
+
+
+def test_the_untuned_encoder_is_a_scorer_that_saves_and_loads(
+    sides: tuple[Embeddings, Embeddings], seeds: Lexicon, config: Config, tmp_path: Path
+) -> None:
+    recipe = Recipe(space="procrustes", scorers=("cross-encoder", "untuned"), refit=False)
+    translator = train(*sides, seeds, config, recipe)
+    tuned, untuned = translator.scorers
+    words = (["abc", "dba"], ["klm", "mlk"])
+    fresh = Reranker(config.encoder, max_length=config.max_length)
+    filled = CrossEncoderScorer(fresh, config.template, ("english", "français"))
+    np.testing.assert_allclose(untuned.score(*words), filled.score(*words), atol=1e-6)
+    assert not np.allclose(untuned.score(*words), tuned.score(*words), atol=1e-6)
+    translator.save(tmp_path / "both")
+    again = Translator.load(tmp_path / "both")
+    for before, after in zip(translator.scorers, again.scorers, strict=True):
+        assert before.name == after.name
+        np.testing.assert_allclose(after.score(*words), before.score(*words), atol=1e-6)

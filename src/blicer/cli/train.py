@@ -94,8 +94,9 @@ def train(
     from blicer.errors import InputError
     from blicer.files import check_writable
     from blicer.lexicon import Lexicon
-    from blicer.train import Recipe, defaults_for, work_folder
+    from blicer.recipe import Recipe, defaults_for
     from blicer.train import train as run
+    from blicer.train import work_folder
 
     overrides = parse_assignments(settings or [])
     for name, value in (("encoder", encoder), ("template", template)):

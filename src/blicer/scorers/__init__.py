@@ -17,23 +17,32 @@ from blicer.mixing import Scorer
 _HOME = {
     "cross-encoder": ("cross_encoder", "CrossEncoderScorer"),
     "endings": ("endings", "Endings"),
+    "untuned": ("cross_encoder", "Untuned"),
     "spelling": ("spelling", "Spelling"),
     "use-cosine": ("use_cosine", "UseCosine"),
 }
 SCORERS = tuple(_HOME)
 
 
-def _class(name: str) -> Any:
+ENCODERS = ("cross-encoder", "untuned")
+
+
+def check_scorer(name: str) -> None:
+    """A name that no scorer has is the user's mistake, and said."""
     if name not in _HOME:
         raise InputError(f"there is no scorer {name!r}; there are {', '.join(SCORERS)}")
+
+
+def _class(name: str) -> Any:
+    check_scorer(name)
     module, class_name = _HOME[name]
     return getattr(importlib.import_module(f"blicer.scorers.{module}"), class_name)
 
 
 def make_scorer(name: str) -> Scorer:
-    """A scorer other than the cross-encoder, by name; one that learns is not fitted yet."""
-    if name == "cross-encoder":
-        raise InputError("the cross-encoder is a trained scorer; it cannot be made by name alone")
+    """A scorer that needs no encoder, by name; one that learns is not fitted yet."""
+    if name in ENCODERS:
+        raise InputError(f"the scorer {name} needs an encoder; it cannot be made by name alone")
     scorer: Scorer = _class(name)()
     return scorer
 

@@ -15,12 +15,14 @@ if TYPE_CHECKING:
     from blicer.reranker import Reranker
 
 NAME = "cross-encoder"
+UNTUNED = "untuned"
 
 
 class CrossEncoderScorer:
     """Mean of the sigmoids of the two orders; each word keeps its own language's name in both."""
 
     name = NAME
+    folder = "reranker"
 
     def __init__(
         self, reranker: Reranker, template: Template | str, names: tuple[str, str]
@@ -45,13 +47,20 @@ class CrossEncoderScorer:
         return self.reranker.score_parts(*self.texts(source, target), reverse)
 
     def save(self, folder: Path) -> dict[str, Any]:
-        self.reranker.save(folder / "reranker")
+        self.reranker.save(folder / self.folder)
         return {"template": self.template.name, "names": list(self.names)}
 
     @classmethod
     def load(cls, folder: Path, values: dict[str, Any], **options: Any) -> CrossEncoderScorer:
         from blicer.reranker import Reranker
 
-        reranker = Reranker.load(folder / "reranker", **options)
+        reranker = Reranker.load(folder / cls.folder, **options)
         source, target = values["names"]
         return cls(reranker, values["template"], (source, target))
+
+
+class Untuned(CrossEncoderScorer):
+    """The encoder as it comes, before any training: the paper's off-the-shelf ablation."""
+
+    name = UNTUNED
+    folder = "untuned"
