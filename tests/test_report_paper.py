@@ -1,0 +1,175 @@
+"""The shipped figures of the paper, counted again by plain loops over the files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import blicer.benchmark
+from blicer.benchmark import paper
+
+FOLDER = Path(blicer.benchmark.__file__).parent / "paper"
+
+
+def lines(name: str) -> list[dict[str, str]]:
+    head, *rest = (FOLDER / name).read_text(encoding="utf-8").splitlines()
+    names = head.split("\t")
+    rows = []
+    for line in rest:
+        values = line.split("\t")
+        assert len(values) == len(names), line
+        rows.append(dict(zip(names, values, strict=True)))
+    return rows
+
+
+def looped_pairs(*tables: str) -> list[tuple[str, str, str, str, float, float]]:
+    found = []
+    rows = lines("p_at_1.tsv")
+    for alone in rows:
+        if alone["table"] in tables and alone["variant"] == "space":
+            for other in rows:
+                same = all(
+                    alone[name] == other[name]
+                    for name in ("table", "dataset", "setup", "space", "direction")
+                )
+                if same and other["variant"] == "blicer" and alone["direction"] != "average":
+                    found.append(
+                        (
+                            alone["dataset"],
+                            alone["setup"],
+                            alone["space"],
+                            alone["direction"],
+                            float(alone["p_at_1"]),
+                            float(other["p_at_1"]),
+                        )
+                    )
+    return found
+
+
+def test_there_are_232_paired_setups_and_231_gain():
+    pairs = paper.paired_setups()
+    looped = looped_pairs("xling", "panlex")
+    assert len(pairs) == len(looped) == 232
+    assert sum(1 for one in pairs if one.dataset == "xling") == 14 * 4 * 2
+    assert sum(1 for one in pairs if one.dataset == "panlex") == 30 * 4 * 1
+    assert sum(1 for one in pairs if one.gain > 0) == 231
+    assert sum(1 for row in looped if row[5] > row[4]) == 231
+    assert sorted(
+        (one.dataset, one.setup, one.space, one.direction, one.alone, one.reranked) for one in pairs
+    ) == sorted(looped)
+
+
+def test_each_paired_setup_is_there_once():
+    pairs = paper.paired_setups() + paper.paired_setups_without_seeds()
+    places = [(one.dataset, one.setup, one.space, one.direction) for one in pairs]
+    assert len(set(places)) == len(places) == 232 + 14 + 6 + 6
+
+
+@pytest.mark.parametrize(("setup", "published"), [("5k", 7.76), ("1k", 7.35)])
+def test_mean_gains_are_the_ones_in_the_papers_text(setup, published):
+    gains = [row[5] - row[4] for row in looped_pairs("xling") if row[1] == setup]
+    assert len(gains) == 56
+    assert round(sum(gains) / len(gains), 2) == published
+    mean = paper.mean_gain("xling", setup)
+    assert mean is not None
+    assert round(mean, 2) == published
+
+
+def test_panlex_mean_gain_and_data_sets_the_paper_does_not_have():
+    mean = paper.mean_gain("panlex", "1k")
+    assert mean is not None
+    assert round(mean, 1) == 10.4  # section "Performance over Languages"
+    assert paper.mean_gain("panlex", "5k") is None
+    assert paper.mean_gain("muse", "5k") is None
+    assert paper.paired_setup("muse", "5k", "c1", "en-de") is None
+
+
+def test_averages_are_the_means_of_the_directions():
+    """The printed averages, which nothing here computes, agree with the printed directions."""
+    rows = lines("p_at_1.tsv")
+    checked = 0
+    for average in rows:
+        if average["direction"] != "average" or average["table"] not in (
+            "xling",
+            "xling-unsupervised",
+            "no-seeds",
+        ):
+            continue
+        values = [
+            float(row["p_at_1"])
+            for row in rows
+            if row["direction"] != "average"
+            and all(row[name] == average[name] for name in ("table", "setup", "space", "variant"))
+        ]
+        assert sum(values) / len(values) == pytest.approx(float(average["p_at_1"]), abs=0.0101)
+        checked += 1
+    assert checked == 16 + 2 + 4
+
+
+def test_the_groups_of_panlex_are_the_means_of_its_directions():
+    rows = lines("p_at_1.tsv")
+    checked = 0
+    for group in rows:
+        if group["table"] != "panlex-grouped" or group["direction"] == "average":
+            continue
+        source, target = group["direction"].split("-")
+        values = [
+            float(row["p_at_1"])
+            for row in rows
+            if row["table"] == "panlex"
+            and (row["space"], row["variant"]) == (group["space"], group["variant"])
+            and row["direction"].split("-")[source == "*"] == (target if source == "*" else source)
+        ]
+        assert len(values) == 5
+        assert sum(values) / 5 == pytest.approx(float(group["p_at_1"]), abs=0.0101), group
+        checked += 1
+    assert checked == 12 * 8
+
+
+def test_the_ablation_and_encoder_tables_repeat_the_main_one():
+    for table, variant in (("ablation", "blicer"), ("encoders", "xlm-r-large")):
+        for setup in ("5k", "1k"):
+            for space in ("c1", "c2"):
+                assert paper.figure(table, setup, space, variant) == paper.figure(
+                    "xling", setup, space, "blicer"
+                )
+    assert paper.figure("ablation", "5k", "c1", "off-the-shelf", "en-*") == 50.9
+    assert paper.figure("encoders", "1k", "c2", "mbert") == 52.43
+    assert paper.figure("panlex-grouped", "1k", "c2", "blicer", "*-ka") == 37.23
+
+
+def test_templates():
+    values = {f"T{number}": paper.template(f"T{number}") for number in range(1, 17)}
+    assert all(values.values())
+    assert max(values, key=lambda name: values[name] or 0) == "T15"
+    assert values["T15"] == paper.figure("xling", "5k", "c2", "blicer")
+    assert paper.template("T17") is None
+
+
+def test_lambda_values():
+    assert len(paper.lambdas()) == len(lines("lambda.tsv")) == 74
+    assert all(0 <= one.value <= 1 for one in paper.lambdas())
+    assert paper.lambda_value("xling", "5k", "rcsls") == 0.29
+    assert paper.lambda_value("panlex", "1k", "c2") == 0.57
+    assert paper.lambda_value("xling", "zero-shot", "vecmap") == 0.68
+    assert paper.lambda_value("xling", "5k", "c1", encoder="mbert") == 0.18
+    assert paper.lambda_value("xling", "1k", "c2", variant="off-the-shelf") == 0
+    assert paper.lambda_value("xling", "1k", "c1", alpha=0.1 + 0.2) == 0.24
+    assert paper.lambda_value("xling", "5k", "procrustes") is None
+
+
+def test_directions_in_the_papers_order():
+    assert paper.directions("xling", "5k")[:4] == ["en-de", "de-en", "en-fi", "fi-en"]
+    assert len(paper.directions("xling", "unsupervised")) == 20
+    assert len(paper.directions("xling", "zero-shot")) == 6
+    assert len(paper.directions("panlex", "1k")) == 30
+    assert paper.directions("muse", "5k") == []
+
+
+def test_names_of_data_sets_and_encoders():
+    assert paper.paper_dataset("data/XLING/") == "xling"
+    assert paper.paper_dataset("PanLex-BLI") == "panlex"
+    assert paper.paper_dataset("xling/my-own") == ""
+    assert paper.paper_encoder("FacebookAI/xlm-roberta-large") == "xlm-r-large"
+    assert paper.paper_encoder("lite") == ""
