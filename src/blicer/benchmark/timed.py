@@ -1,0 +1,69 @@
+"""A workshop that knows how long each stage took, also one that another unit made before."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from blicer.files import read_json, write_json
+from blicer.workshop import Workshop
+
+if TYPE_CHECKING:
+    from blicer.align.space import Space
+    from blicer.lexicon import Lexicon
+    from blicer.pairs import TrainingPairs
+    from blicer.scorers.cross_encoder import CrossEncoderScorer
+
+T = TypeVar("T")
+
+
+class TimedWorkshop(Workshop):
+    """Units share stages; each still reports what its fit would have taken on its own."""
+
+    def __init__(self, *arguments: Any) -> None:
+        self.spared = 0.0  # seconds that stages found on disk took when they were made
+        self._place: Path | None = None
+        self._was_there = False
+        self._rerankers: list[Path] = []
+        super().__init__(*arguments)
+
+    def _stage(self, kind: str, *what: Any) -> Path | None:
+        self._place = super()._stage(kind, *what)
+        if self._place is not None:
+            self._was_there = self._place.is_dir()
+            if kind == "reranker":
+                self._rerankers.append(self._place)
+        return self._place
+
+    def _aligned(self, seeds: Lexicon) -> Space:
+        return self._timed(lambda: super(TimedWorkshop, self)._aligned(seeds))
+
+    def cross_encoder(self, space: Space, pairs: TrainingPairs) -> CrossEncoderScorer:
+        return self._timed(lambda: super(TimedWorkshop, self).cross_encoder(space, pairs))
+
+    def _timed(self, make: Callable[[], T]) -> T:
+        self._place = None
+        started = time.perf_counter()
+        made = make()
+        seconds = time.perf_counter() - started
+        if self._place is None:
+            return made
+        record = _record(self._place)
+        if not self._was_there:
+            write_json(record, seconds)
+        elif record.is_file():
+            self.spared += max(0.0, float(read_json(record)) - seconds)
+        return made
+
+    def remove_rerankers(self) -> None:
+        """Spaces serve other units; a finished unit's cross-encoders only fill the disk."""
+        for place in self._rerankers:
+            shutil.rmtree(place, ignore_errors=True)
+            _record(place).unlink(missing_ok=True)
+
+
+def _record(place: Path) -> Path:
+    return place.with_name(f"{place.name}.seconds.json")

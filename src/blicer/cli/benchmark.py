@@ -1,0 +1,319 @@
+"""``blicer benchmark``: many setups in one go, one table of results, a report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from blicer.cli import app
+
+if TYPE_CHECKING:
+    from blicer.benchmark.dataset import Dataset
+    from blicer.benchmark.plan import Plan
+    from blicer.benchmark.results import Results
+
+benchmark = typer.Typer(
+    name="benchmark",
+    help="Measure many setups in one go: pairs, seed sizes, spaces, encoders, templates, alphas.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+)
+app.add_typer(benchmark)
+
+DatasetArgument = Annotated[
+    str, typer.Argument(metavar="DATASET", help="xling, panlex, muse, or a folder of your own.")
+]
+Data = Annotated[
+    Path,
+    typer.Option(help="Folder of xling/, panlex/, muse/, vectors/, as `blicer data get` fills it."),
+]
+Output = Annotated[Path, typer.Option("--output", "-o", help="Folder of the results.")]
+Pairs = Annotated[str, typer.Option(help="Such as en-fr,en-ru; both directions are measured.")]
+Setups = Annotated[
+    str, typer.Option(help="Sizes of the seed dictionary (5k,1k,500), unsupervised, zero-shot.")
+]
+Spaces = Annotated[
+    str,
+    typer.Option(
+        help="procrustes, vecmap, rcsls, c1, c2, each perhaps with a mode "
+        "(vecmap:semi_supervised), or files."
+    ),
+]
+Encoders = Annotated[str, typer.Option(help="lite, Hugging Face names, or folders.")]
+Templates = Annotated[str, typer.Option(help="T1,T15 …; the encoder's own if not given.")]
+Alphas = Annotated[str, typer.Option(help="0,0.5,1 …; the setup's own if not given.")]
+Seeds = Annotated[str, typer.Option(help="Seeds of the training: 33,34 …")]
+Systems = Annotated[
+    str,
+    typer.Option(
+        help="space, A, B, untuned, tuned, tuned+endings; if not given: space, tuned, and what "
+        "`blicer train` does with the encoder."
+    ),
+]
+Ablation = Annotated[
+    str,
+    typer.Option(
+        help="Fill the lists as the paper does: encoders, templates, alpha, off-the-shelf, "
+        "no-template."
+    ),
+]
+MaxWords = Annotated[int, typer.Option(min=1, help="Words read a language.")]
+Pivot = Annotated[str, typer.Option(help="The language between, for zero-shot.")]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", help="One setting, NAME=VALUE; may be repeated.")
+]
+
+
+@benchmark.command()
+def run(
+    dataset: DatasetArgument,
+    output: Output,
+    pairs: Pairs,
+    data: Data = Path("data"),
+    setups: Setups = "5k,1k",
+    spaces: Spaces = "procrustes,vecmap,rcsls,c1",
+    encoders: Encoders = "",
+    templates: Templates = "",
+    alphas: Alphas = "",
+    training_seeds: Seeds = "33",
+    systems: Systems = "",
+    ablation: Ablation = "",
+    max_words: MaxWords = 200_000,
+    pivot: Pivot = "en",
+    settings: Settings = None,
+    jobs: Annotated[
+        int, typer.Option(min=1, help="Units at a time; fewer if memory does not suffice.")
+    ] = 1,
+    threads: Annotated[
+        int, typer.Option(min=0, help="Threads of a unit; 0: the cores divided by the jobs.")
+    ] = 0,
+    keep_rerankers: Annotated[
+        bool, typer.Option("--keep-rerankers", help="Keep the trained models in OUTPUT/work.")
+    ] = False,
+) -> None:
+    """Measure every combination; the same command goes on where a killed run stopped.
+
+    Each finished unit is a file in OUTPUT/units; OUTPUT/results.tsv has a row for each unit,
+    direction and system, with all that is needed to run it again. What failed is listed, tried
+    again by the next run, and does not stop the rest.
+
+    A folder of your own holds PAIR/train.SIZE.tsv and PAIR/test.tsv (en-fr/train.5k.tsv) and
+    vectors/LANGUAGE.vec (also .npy with .vocab.txt, .vec.gz, .bin, wiki.LANGUAGE.vec,
+    cc.LANGUAGE.300.vec.gz); for `--spaces files` also spaces/PAIR.SIZE, as `blicer align` writes
+    it. A dictionary of the other order (fr-en for en-fr) is turned.
+
+    Example: `blicer benchmark run xling --data data --pairs en-fr,en-ru --setups 5k,1k
+    --spaces procrustes,vecmap -o results/xling`
+    """
+    from blicer.benchmark.machine import cores, free_memory
+    from blicer.benchmark.memory import jobs_that_fit
+    from blicer.benchmark.pool import Job, LocalPool
+    from blicer.benchmark.results import Results
+    from blicer.benchmark.runner import left_to_do, run_plan
+    from blicer.progress import note
+
+    found, results = _dataset(dataset, data), Results(output)
+    results.prepare()
+    plan = _plan(found, results, **_lists(locals()))
+    left = left_to_do(plan.tasks, results)
+    note(f"{len(plan.tasks)} units, {len(plan.tasks) - len(left)} of them finished")
+    if left:
+        fitting = jobs_that_fit(jobs, [task.unit for task in left], found, free_memory())
+        if fitting < jobs:
+            note(f"memory suffices for {fitting} of {jobs} jobs at a time")
+        each = threads or max(1, cores() // fitting)
+        job = Job(found, results.work.resolve(), keep_rerankers)
+        pool = LocalPool(job, fitting, each, results.work / "logs")
+        try:
+            run_plan(left, pool, results)
+        except KeyboardInterrupt:
+            note("interrupted; what is finished is kept, and the same command goes on from there")
+            raise
+    else:
+        results.write_table()
+    _finish(plan, results)
+
+
+@benchmark.command()
+def plan(
+    dataset: DatasetArgument,
+    output: Output,
+    pairs: Pairs,
+    data: Data = Path("data"),
+    setups: Setups = "5k,1k",
+    spaces: Spaces = "procrustes,vecmap,rcsls,c1",
+    encoders: Encoders = "",
+    templates: Templates = "",
+    alphas: Alphas = "",
+    training_seeds: Seeds = "33",
+    systems: Systems = "",
+    ablation: Ablation = "",
+    max_words: MaxWords = 200_000,
+    pivot: Pivot = "en",
+    settings: Settings = None,
+) -> None:
+    """Say what `run` with these options would do, and what of it is there already."""
+    from blicer.benchmark.results import Results
+
+    found, results = _dataset(dataset, data), Results(output)
+    planned = _plan(found, results, **_lists(locals()))
+    finished = 0
+    for task in planned.tasks:
+        done = results.finished(task)
+        finished += done
+        systems_shown = ",".join(task.unit.systems)
+        typer.echo(f"{task.key}\t{'done' if done else 'to do'}\t{task.unit.label}\t{systems_shown}")
+    for problem in planned.problems:
+        typer.echo(f"\tmissing\t{problem}")
+    typer.echo(
+        f"{len(planned.tasks)} units, {finished} done, {len(planned.tasks) - finished} to do"
+    )
+
+
+@benchmark.command()
+def report(
+    output: Annotated[Path, typer.Argument(metavar="OUT", help="Folder of the results.")],
+) -> None:
+    """Write OUT/results.tsv, OUT/report.md and OUT/report.html again from what is finished."""
+    from blicer.benchmark.results import Results
+    from blicer.progress import note
+
+    results = Results(output)
+    results.outcomes()
+    note(f"wrote {', '.join(str(path) for path in [results.write_table(), *_report(results)])}")
+
+
+@benchmark.command()
+def rerun(
+    output: Annotated[Path, typer.Argument(metavar="OUT", help="Folder of the results.")],
+    key: Annotated[str, typer.Argument(metavar="KEY", help="A row's key, or how it begins.")],
+    data: Data = Path("data"),
+) -> None:
+    """Run a row's unit again, from nothing but its file, and say if the figures are the same."""
+    import tempfile
+
+    from blicer.benchmark.dataset import LAYOUTS, Dataset, Digests
+    from blicer.benchmark.pool import Job, LocalPool
+    from blicer.benchmark.results import Results, differences
+    from blicer.benchmark.unit import DONE, Task, Unit, data_digests
+    from blicer.config import Config
+    from blicer.errors import BlicerError, InputError
+    from blicer.progress import note
+
+    before = Results(output).find(key)
+    unit = Unit.from_dict(before["unit"])
+    found = Dataset.find(unit.dataset if unit.dataset in LAYOUTS else str(data), data)
+    now = data_digests(unit, found, Digests())
+    if other := [name for name, digest in before["data"].items() if now.get(name) != digest]:
+        raise InputError(f"the data are not those of the row: {', '.join(other)} differ")
+    task = Task(unit, Config.from_dict(before["config"]), now)
+    threads = int(before.get("machine", {}).get("threads", 1))
+    with tempfile.TemporaryDirectory() as work:
+        pool = LocalPool(Job(found, Path(work)), 1, threads, None)
+        try:
+            pool.start(task)
+            ((_, outcome),) = pool.wait()
+        finally:
+            pool.close()
+    if outcome is None or outcome["status"] != DONE:
+        raise BlicerError(outcome["error"] if outcome is not None else "the worker died")
+    if before["status"] != DONE:
+        note("the unit had failed before; it is done now")
+        return
+    said = differences(before, outcome)
+    if not said:
+        typer.echo(f"{before['key']}: the same figures")
+        return
+    for sentence in said:
+        typer.echo(sentence)
+    raise typer.Exit(1)
+
+
+def _dataset(name: str, data: Path) -> Dataset:
+    from blicer.benchmark.dataset import Dataset
+
+    return Dataset.find(name, data)
+
+
+_LISTS = ("pairs", "setups", "spaces", "encoders", "templates", "alphas", "training_seeds")
+
+
+def _lists(options: dict[str, Any]) -> dict[str, Any]:
+    """The options that ``_plan`` takes, out of a command's own."""
+    names = (*_LISTS, "systems", "ablation", "max_words", "pivot", "settings")
+    return {name: options[name] for name in names}
+
+
+def _plan(dataset: Dataset, results: Results, **options: Any) -> Plan:
+    """The matrix that the options describe, as units."""
+    from blicer.benchmark.plan import ABLATIONS, Matrix, load_digests, make_plan, save_digests
+    from blicer.config import parse_assignments
+    from blicer.errors import InputError
+
+    kinds = {"alphas": float, "training_seeds": int}
+    lists: dict[str, Any] = {
+        name: _split(name, options[name], kinds.get(name, str)) for name in (*_LISTS, "systems")
+    }
+    if ablation := options["ablation"]:
+        if ablation not in ABLATIONS:
+            known = ", ".join(ABLATIONS)
+            raise InputError(f"there is no ablation {ablation!r}; there are {known}")
+        lists |= {name: lists[name] or values for name, values in ABLATIONS[ablation].items()}
+    lists["encoders"] = lists["encoders"] or ("lite",)
+    digests = load_digests(results.work)
+    planned = make_plan(
+        Matrix(
+            **lists,
+            max_words=options["max_words"],
+            pivot=options["pivot"],
+            settings=parse_assignments(options["settings"] or []),
+        ),
+        dataset,
+        digests,
+    )
+    if results.work.is_dir():
+        save_digests(results.work, digests)
+    return planned
+
+
+def _split(name: str, text: str, kind: Any) -> tuple[Any, ...]:
+    from blicer.errors import InputError
+
+    try:
+        return tuple(kind(part.strip()) for part in text.split(",") if part.strip())
+    except ValueError as error:
+        option = name.replace("_", "-")
+        raise InputError(f"--{option} {text!r}: expected numbers with commas between") from error
+
+
+def _report(results: Results) -> list[Path]:
+    from importlib.util import find_spec
+
+    if find_spec("blicer.benchmark.report") is None:
+        return []
+    from blicer.benchmark.report import write_report  # type: ignore[import-not-found]
+
+    return list(write_report(results.folder, results.outcomes()))
+
+
+def _finish(plan: Plan, results: Results) -> None:
+    """Say how it went; the exit code is 1 if anything of the plan failed."""
+    from rich.console import Console
+
+    from blicer.benchmark.summary import failures, print_summary
+
+    keys = {task.key for task in plan.tasks}
+    outcomes = [outcome for outcome in results.outcomes() if outcome["key"] in keys]
+    console = Console(highlight=False)
+    print_summary(console, outcomes)
+    failed = [*failures(outcomes), *plan.problems]
+    if failed:
+        console.print(f"\n{len(failed)} failed:", markup=False)
+        for sentence in failed:
+            console.print(f"  {sentence}", markup=False, soft_wrap=True)
+    paths = [results.table, *_report(results)]
+    console.print(f"\nwrote {', '.join(map(str, paths))}", markup=False, soft_wrap=True)
+    if failed:
+        raise typer.Exit(1)
