@@ -30,8 +30,8 @@ class TimedWorkshop(Workshop):
         self._rerankers: list[Path] = []
         super().__init__(*arguments)
 
-    def _stage(self, kind: str, *what: Any) -> Path | None:
-        self._place = super()._stage(kind, *what)
+    def stage(self, kind: str, *what: Any) -> Path | None:
+        self._place = super().stage(kind, *what)
         if self._place is not None:
             self._was_there = self._place.is_dir()
             if kind == "reranker":
