@@ -94,3 +94,9 @@ def read_json(path: str | Path) -> Any:
         raise FileError(path, f"cannot be read ({error.strerror or error})") from error
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
         raise FileError(path, f"is not JSON ({error})") from error
+
+
+def work_folder(output: str | Path) -> Path:
+    """Where the stages of unfinished work are kept: beside its output."""
+    output = Path(output)
+    return output.with_name(f"{output.name}.work")

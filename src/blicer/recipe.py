@@ -73,8 +73,8 @@ def defaults_for(seeds: int) -> dict[str, Any]:
     return {"preset": preset_for(seeds), "encoder": DEFAULT_ENCODER}
 
 
-def make_aligner(method: str, preset: str, recipe: Recipe) -> Any:
-    """The method in the mode that fits the preset."""
+def aligner_class(method: str) -> Any:
+    """The class of a method by its name on the command line."""
     if method not in METHODS:
         raise InputError(
             f"there is no space {method!r}; give one of {', '.join(METHODS)} or the folder of a "
@@ -82,7 +82,12 @@ def make_aligner(method: str, preset: str, recipe: Recipe) -> Any:
         )
     import blicer.align
 
-    aligner = getattr(blicer.align, METHODS[method])
+    return getattr(blicer.align, METHODS[method])
+
+
+def make_aligner(method: str, preset: str, recipe: Recipe) -> Any:
+    """The method in the mode that fits the preset."""
+    aligner = aligner_class(method)
     mode = recipe.space_mode.replace("-", "_") or USUAL_MODE.get((method, preset), preset)
     if recipe.space_mode and mode not in aligner.presets:
         modes = ", ".join(aligner.presets) or "none"

@@ -7,9 +7,9 @@ to. Every finished stage is kept in ``work_dir``, so that the same call goes on 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from blicer.calibration import Calibration, calibrate
 from blicer.config import Config
@@ -23,12 +23,6 @@ from blicer.workshop import Fitted, HeldOutView, Workshop
 
 if TYPE_CHECKING:
     from blicer.embeddings import Embeddings
-
-
-def work_folder(output: str | Path) -> Path:
-    """Where the stages of an unfinished training are kept: beside its output."""
-    output = Path(output)
-    return output.with_name(f"{output.name}.work")
 
 
 def train(
@@ -57,6 +51,8 @@ class Prepared:
     refit: bool
     config: Config
     recipe: Recipe
+    notes: dict[str, Any] = field(default_factory=dict)
+    """What else the translator should say of how it came about."""
 
     def choose(self) -> tuple[Mixture, Calibration | None]:
         """Mixing weights and calibration, from held-out words alone."""
@@ -71,6 +67,7 @@ class Prepared:
             "held_out": len(self.held_out.parts) if self.held_out is not None else 0,
             "refit": self.refit,
             "pairs": self.fitted.pairs.report.to_dict(),
+            **self.notes,
         }
         return Translator(
             self.fitted.space,

@@ -145,11 +145,12 @@ class Workshop:
         if isinstance(given, Space):
             return given
         how = (given, self.recipe.space_mode, self.recipe.space_settings, self.config.preset)
-        folder = self._stage("space", *how, seeds.pairs)
+        folder = self.stage("space", *how, seeds.pairs)
         if folder is not None and (folder / "space.json").is_file():
             note(f"{given}: taken from {folder}")
             return Space.load(folder)
         aligner = make_aligner(given, self.config.preset, self.recipe)
+        aligner.work = self.folder
         space: Space = aligner.align(self.source, self.target, seeds)
         if folder is not None:
             space.save(folder)
@@ -190,7 +191,7 @@ class Workshop:
         """A cross-encoder trained on these pairs alone."""
         lesson = self.lesson(space, pairs)
         data = digest(pairs.source, pairs.target, pairs.label)
-        stage = self._stage("reranker", self.config.to_dict(), data)
+        stage = self.stage("reranker", self.config.to_dict(), data)
         reranker = fit_reranker(lesson, self.config, self.recipe, stage)
         return CrossEncoderScorer(reranker, self.template, self.names)
 
@@ -230,7 +231,7 @@ class Workshop:
             views.append(HeldOutView(scores.parts, gold_marks(scores, golds)))
         return HeldOutView.joined(views)
 
-    def _stage(self, kind: str, *what: Any) -> Path | None:
+    def stage(self, kind: str, *what: Any) -> Path | None:
         """Where the result of a stage with these inputs is kept."""
         if self.folder is None:
             return None

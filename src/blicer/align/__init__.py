@@ -11,23 +11,31 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from blicer.align.base import Aligner
     from blicer.align.contrastive import Contrastive
+    from blicer.align.mixed import Mixed
     from blicer.align.procrustes import Procrustes
     from blicer.align.rcsls import RCSLS
     from blicer.align.space import Space
     from blicer.align.vecmap import VecMap
 
-__all__ = ["METHODS", "RCSLS", "Aligner", "Contrastive", "Procrustes", "Space", "VecMap"]
+__all__ = ["METHODS", "RCSLS", "Aligner", "Contrastive", "Mixed", "Procrustes", "Space", "VecMap"]
 
 _HOME = {
     "Aligner": "base",
     "Contrastive": "contrastive",
+    "Mixed": "mixed",
     "Procrustes": "procrustes",
     "RCSLS": "rcsls",
     "Space": "space",
     "VecMap": "vecmap",
 }
 
-METHODS = {"procrustes": "Procrustes", "vecmap": "VecMap", "rcsls": "RCSLS", "c1": "Contrastive"}
+METHODS = {
+    "procrustes": "Procrustes",
+    "vecmap": "VecMap",
+    "rcsls": "RCSLS",
+    "c1": "Contrastive",
+    "c2": "Mixed",
+}
 """What a method is called on the command line, and its class here."""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -40,6 +41,8 @@ class Aligner(ABC):
     hyper-parameters only and keeps each under its own name, so that ``settings`` can list them.
     """
 
+    work: Path | None = None
+    """A folder for what a killed run should find again; a method may leave it unused."""
     method: ClassVar[str]
     presets: ClassVar[Mapping[str, Mapping[str, Any]]]
 

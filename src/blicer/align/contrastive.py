@@ -15,7 +15,7 @@ from blicer.align.contrastive_step import contrastive_step, mapped_unit
 from blicer.align.linear import apply_
 from blicer.align.mining import NegativeMiner
 from blicer.align.space import Space
-from blicer.align.vecmap import VecMap, final_map_
+from blicer.align.vecmap import INITS, VecMap, final_map_
 from blicer.augmentation import silver_pairs
 from blicer.devices import resolve_device
 from blicer.embeddings import Embeddings
@@ -24,6 +24,7 @@ from blicer.lexicon import Lexicon
 from blicer.retrieval import Retriever
 
 Maps = tuple[Tensor, Tensor]
+VERDICT = ("converged", "verdict")  # on a start without seeds
 FEW_SEEDS: Mapping[str, Any] = {
     "learning_rate": 2.0,
     "decay": 1.0,
@@ -72,6 +73,8 @@ class Contrastive(Aligner):
         mined_from: int = 60_000,
         train_on_mined: bool = False,
         unsupervised: bool = False,
+        init: str = "distributions",
+        encoder: str = "lite",
         centre: bool = True,
         through_lengths: bool = True,
         pool: float = 1.5,
@@ -108,6 +111,9 @@ class Contrastive(Aligner):
         self.rounds = rounds
         self.mined_pairs, self.mined_from = mined_pairs, mined_from
         self.train_on_mined, self.unsupervised = train_on_mined, unsupervised
+        if init not in INITS[1:]:
+            raise InputError(f"init is {init!r}; expected one of {', '.join(INITS[1:])}")
+        self.init, self.encoder = init, encoder
         self.centre, self.through_lengths = centre, through_lengths
         self.pool, self.min_recall = pool, min_recall
         self.max_words, self.memory_gb = max_words, memory_gb
@@ -128,7 +134,8 @@ class Contrastive(Aligner):
         outcome: dict[str, Any] = {"seed_pairs": len(known), "rounds_run": []}
         mined = known[:0]
         if self.unsupervised:
-            mined, outcome["start"] = self._first_dictionary(source, target)
+            mined, start = self._first_dictionary(source, target)
+            outcome |= {"start": start, **{k: v for k, v in start.items() if k in VERDICT}}
         normalisation = UNIT_CENTRE_UNIT if self.centre else ("unit",)
         x, y = prepare(source, target, normalisation=normalisation, device=device)
         for turn in range(self.rounds):
@@ -148,9 +155,15 @@ class Contrastive(Aligner):
     ) -> tuple[np.ndarray, dict[str, Any]]:
         """Without seeds: confident pairs of an unsupervised VecMap space, and how that went.
 
-        A start that failed is VecMap's to detect and to say; what it found stays with our space.
+        Whether the start failed is VecMap's to detect and to say; it stays with our space.
         """
-        start = VecMap.preset("unsupervised", seed=self.seed, device=self.device)
+        start = VecMap.preset(
+            "unsupervised",
+            init=self.init,
+            encoder=self.encoder,
+            seed=self.seed,
+            device=self.device,
+        )
         space = start.align(source.head(self.max_words), target.head(self.max_words))
         report = {k: v for k, v in space.settings.items() if k not in start.settings}
         return self._confident(space.retriever, np.zeros((0, 2), np.int64)), report

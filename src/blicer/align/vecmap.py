@@ -11,7 +11,12 @@ import torch
 from torch import Tensor
 
 from blicer.align.base import Aligner, prepare, seeds_to_indices
-from blicer.align.first_dictionary import from_distributions, from_identical, from_numerals
+from blicer.align.first_dictionary import (
+    from_distributions,
+    from_encoder,
+    from_identical,
+    from_numerals,
+)
 from blicer.align.linear import apply_, cross_product, orthogonal_map
 from blicer.align.procrustes import distinct_pairs
 from blicer.align.selflearning import Learned, Schedule, self_learn
@@ -22,8 +27,9 @@ from blicer.embeddings import Embeddings
 from blicer.errors import InputError
 from blicer.lexicon import Lexicon
 from blicer.progress import note
+from blicer.wordencoder import WordEncoder
 
-INITS = ("seeds", "distributions", "identical", "numerals")
+INITS = ("seeds", "distributions", "encoder", "identical", "numerals")
 SMALLEST_VARIANCE = 1e-10  # of the largest: below it a direction is rounding error in float32
 
 
@@ -31,7 +37,8 @@ class VecMap(Aligner):
     """Artetxe et al.'s map, in closed form or with stochastic self-learning (METHOD.md §6).
 
     ``init`` says where the first dictionary comes from: the seeds, the sorted similarity
-    distributions of the most frequent words (no supervision), identical words, or numerals.
+    distributions of the most frequent words (no supervision), a multilingual encoder's own
+    vectors of words, identical words, or numerals.
 
     >>> VecMap.preset("unsupervised").align(finnish, estonian)  # doctest: +SKIP
     """
@@ -41,6 +48,7 @@ class VecMap(Aligner):
         "supervised": {"init": "seeds", "self_learning": False},
         "semi_supervised": {"init": "seeds", "self_learning": True},
         "unsupervised": {"init": "distributions", "self_learning": True},
+        "encoder": {"init": "encoder", "self_learning": True},
         "identical": {"init": "identical", "self_learning": True},
         "numerals": {"init": "numerals", "self_learning": True},
     }
@@ -53,6 +61,7 @@ class VecMap(Aligner):
         reweight: float = 0.5,
         words: int = 20_000,
         init_words: int = 4_000,
+        encoder: str = "lite",
         k_csls: int = 10,
         keep_start: float = 0.1,
         keep_factor: float = 2.0,
@@ -77,6 +86,7 @@ class VecMap(Aligner):
         self.reweight = reweight
         self.words = words
         self.init_words = init_words
+        self.encoder = encoder
         self.k_csls = k_csls
         self.keep_start = keep_start
         self.keep_factor = keep_factor
@@ -118,6 +128,9 @@ class VecMap(Aligner):
             note(f"the seeds are not used: this mode starts from {self.init}")
         if self.init == "identical":
             return from_identical(source, target)
+        if self.init == "encoder":
+            encoder = WordEncoder(self.encoder, device=self.device)
+            return from_encoder(source, target, encoder, words=self.words, k_csls=self.k_csls)
         return from_numerals(source, target) if self.init == "numerals" else None
 
     def _schedule(self) -> Schedule:
@@ -153,7 +166,7 @@ class VecMap(Aligner):
     def _advice(self) -> str:
         if self.init == "seeds":
             return "give more seed pairs, or check that they are right"
-        others = [init for init in ("identical", "numerals") if init != self.init]
+        others = [init for init in ("encoder", "identical", "numerals") if init != self.init]
         return (
             f"give seed pairs (some hundreds suffice), try the mode {' or '.join(others)} or "
             "another seed of the random draws, and check that both sides are vectors of frequent "

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @app.command()
 def align(
     method: Annotated[
-        str, typer.Argument(help="procrustes, vecmap, rcsls, c1, or files (already aligned).")
+        str, typer.Argument(help="procrustes, vecmap, rcsls, c1, c2, or files (already aligned).")
     ],
     source: Annotated[Path, typer.Argument(help="Source vectors.")],
     target: Annotated[Path, typer.Argument(help="Target vectors.")],
@@ -27,7 +27,20 @@ def align(
         str | None,
         typer.Option(
             help="supervised (if there are seeds), semi_supervised, unsupervised (if there are "
-            "none); for vecmap also identical and numerals."
+            "none)."
+        ),
+    ] = None,
+    init: Annotated[
+        str | None,
+        typer.Option(
+            help="Where an unsupervised run starts: distributions (the paper's), encoder, "
+            "identical or numerals."
+        ),
+    ] = None,
+    encoder: Annotated[
+        str | None,
+        typer.Option(
+            help="Of c2 and of --init encoder: lite (embedded), a Hugging Face name or folder."
         ),
     ] = None,
     source_language: Annotated[str | None, typer.Option(help="BCP 47 tag, such as en.")] = None,
@@ -51,18 +64,20 @@ def align(
 
     Example: `blicer align vecmap wiki.en.vec wiki.fr.vec --seeds en-fr.tsv -o en-fr.space`
 
-    Example, without seeds: `blicer align vecmap fi.vec et.vec --mode unsupervised -o fi-et.space`
+    Example, without seeds: `blicer align vecmap fi.vec et.vec --init encoder -o fi-et.space`
     """
+    import shutil
     import warnings
 
     from blicer.align.space import Space, check_replaceable
     from blicer.embeddings import Embeddings
     from blicer.errors import BlicerError
-    from blicer.files import check_writable
+    from blicer.files import check_writable, work_folder
     from blicer.lexicon import Lexicon
     from blicer.progress import note
 
     chosen = _settings(settings or [], seed=seed, device=device)
+    chosen |= {k: v for k, v in (("init", init), ("encoder", encoder)) if v is not None}
     aligner = None if method == "files" else _aligner(method, mode, seeds is not None, chosen)
     check_replaceable(output)
     check_writable(output)
@@ -78,6 +93,7 @@ def align(
     else:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # a failed run is said below
+            aligner.work = work_folder(output)
             space = aligner.align(left, right, lexicon)
     if not space.settings.get("converged", True):
         verdict = space.settings.get("verdict", "the run did not converge")
@@ -86,6 +102,7 @@ def align(
         note(verdict)
     space.settings |= {"source_file": str(source), "target_file": str(target)}
     space.save(output)
+    shutil.rmtree(work_folder(output), ignore_errors=True)
     note(f"wrote {output}; next: blicer evaluate {output} TEST.tsv")
     if export_vec is not None:
         for path in space.save_vec(export_vec):
@@ -128,7 +145,7 @@ def _aligner(method: str, mode: str | None, has_seeds: bool, chosen: dict[str, A
     kind = getattr(blicer.align, blicer.align.METHODS[method])
     if "seed" in chosen and "seed" not in kind.setting_names():
         del chosen["seed"]  # nothing is drawn at random in this method
-    mode = mode or ("supervised" if has_seeds else "unsupervised")
+    mode = mode or ("supervised" if has_seeds and "init" not in chosen else "unsupervised")
     if not has_seeds and mode in ("supervised", "semi_supervised", "semi-supervised"):
         raise InputError(f"{method} in the mode {mode} needs seed pairs: give them with --seeds")
     if not has_seeds and mode not in kind.presets:

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 @app.command()
 def train(
-    seeds: Annotated[Path, typer.Option(help="Seed dictionary, source word first.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder of the translator.")],
     source: Annotated[
         Path | None, typer.Argument(help="Source vectors.", show_default=False)
@@ -23,8 +22,9 @@ def train(
     target: Annotated[
         Path | None, typer.Argument(help="Target vectors.", show_default=False)
     ] = None,
+    seeds: Annotated[Path | None, typer.Option(help="Seed dictionary, source word first.")] = None,
     space: Annotated[
-        str, typer.Option(help="vecmap, rcsls, c1, procrustes, or the folder of a space.")
+        str, typer.Option(help="vecmap, rcsls, c1, c2, procrustes, or the folder of a space.")
     ] = "vecmap",
     space_mode: Annotated[
         str,
@@ -32,7 +32,29 @@ def train(
     ] = "",
     preset: Annotated[
         str | None,
-        typer.Option(help="supervised or semi_supervised; by the number of seeds if not given."),
+        typer.Option(
+            help="supervised or semi_supervised (by the number of seeds if not given), "
+            "unsupervised, zero-shot."
+        ),
+    ] = None,
+    init: Annotated[
+        str,
+        typer.Option(
+            help="Without seeds, where the space starts: encoder, identical, numerals, "
+            "distributions (the paper's), or auto (each in turn until one holds up)."
+        ),
+    ] = "auto",
+    pivot: Annotated[
+        Path | None, typer.Option(help="Zero-shot: vectors of the pivot language.")
+    ] = None,
+    pivot_source: Annotated[
+        Path | None, typer.Option(help="Zero-shot: seeds, pivot word first, source word second.")
+    ] = None,
+    pivot_target: Annotated[
+        Path | None, typer.Option(help="Zero-shot: seeds, pivot word first, target word second.")
+    ] = None,
+    pivot_language: Annotated[
+        str | None, typer.Option(help="BCP 47 tag of the pivot, such as en.")
     ] = None,
     encoder: Annotated[
         str | None,
@@ -85,6 +107,11 @@ def train(
 
     Example: `blicer train wiki.en.vec wiki.fr.vec --seeds en-fr.tsv --source-language en
     --target-language fr -o en-fr`
+
+    Example, without seeds: `blicer train ru.vec fr.vec --preset unsupervised -o ru-fr`
+
+    Example, with seeds to and from English only: `blicer train ru.vec fr.vec --preset zero-shot
+    --pivot en.vec --pivot-source en-ru.tsv --pivot-target en-fr.tsv -o ru-fr`
     """
     import shutil
 
@@ -92,11 +119,12 @@ def train(
     from blicer.config import Config, parse_assignments
     from blicer.embeddings import Embeddings
     from blicer.errors import InputError
-    from blicer.files import check_writable
+    from blicer.files import check_writable, work_folder
     from blicer.lexicon import Lexicon
     from blicer.recipe import Recipe, defaults_for
+    from blicer.several import train_zero_shot
     from blicer.train import train as run
-    from blicer.train import work_folder
+    from blicer.unsupervised import train_unsupervised
 
     overrides = parse_assignments(settings or [])
     for name, value in (("encoder", encoder), ("template", template)):
@@ -105,10 +133,20 @@ def train(
     if lam is not None:
         overrides |= parse_assignments([f"lambda={lam}"])
     check_writable(output)
-    lexicon = Lexicon.load(seeds, lowercase=not keep_case)
-    chosen = Config.resolve(
-        preset, file=config, overrides=overrides, defaults=defaults_for(len(lexicon))
-    )
+    pivots = {"--pivot": pivot, "--pivot-source": pivot_source, "--pivot-target": pivot_target}
+    kind = setup(preset, has_seeds=seeds is not None, pivots=pivots)
+
+    def read(path: Path, language: str | None) -> Embeddings:
+        return Embeddings.load(
+            path, max_words=max_words, lowercase=not keep_case, language=language
+        )
+
+    def lexicon(path: Path | None) -> Lexicon:
+        return Lexicon.load(path, lowercase=not keep_case) if path is not None else Lexicon([])
+
+    known = lexicon(seeds)
+    defaults = defaults_for(len(known)) | ({"preset": kind} if kind != "seeds" else {})
+    chosen = Config.resolve(preset, file=config, overrides=overrides, defaults=defaults)
     languages = (source_language, target_language)
     given: str | Space = space
     if Path(space).is_dir():
@@ -120,8 +158,7 @@ def train(
         raise InputError("training needs two vector files, or a saved space with --space FOLDER")
     else:
         left, right = (
-            Embeddings.load(path, max_words=max_words, lowercase=not keep_case, language=language)
-            for path, language in zip((source, target), languages, strict=True)
+            read(path, language) for path, language in zip((source, target), languages, strict=True)
         )
     recipe = Recipe(
         space=given,
@@ -134,10 +171,51 @@ def train(
         device=device,
     )
     work = work_folder(output)
-    translator = run(left, right, lexicon, chosen, recipe, work_dir=work)
+    if kind == "unsupervised":
+        translator = train_unsupervised(left, right, chosen, recipe, init=init, work_dir=work)
+    elif kind == "zero_shot":
+        assert pivot is not None  # as checked
+        middle = read(pivot, pivot_language)
+        translator = train_zero_shot(
+            middle,
+            left,
+            right,
+            lexicon(pivot_source),
+            lexicon(pivot_target),
+            chosen,
+            recipe,
+            init=init,
+            work_dir=work,
+        )
+    else:
+        translator = run(left, right, known, chosen, recipe, work_dir=work)
     translator.save(output)
     shutil.rmtree(work, ignore_errors=True)
     _report(translator, output, as_json)
+
+
+def setup(preset: str | None, *, has_seeds: bool, pivots: dict[str, Path | None]) -> str:
+    """seeds, unsupervised or zero_shot, by what was given; what does not fit together is said."""
+    from blicer.errors import InputError
+    from blicer.presets import get_preset
+
+    name = get_preset(preset).preset if preset is not None else None
+    missing = [option for option, path in pivots.items() if path is None]
+    if name == "zero_shot":
+        if missing:
+            raise InputError(f"the preset zero-shot needs {' and '.join(missing)}")
+        if has_seeds:
+            raise InputError("the preset zero-shot takes no --seeds of the pair itself")
+        return name
+    if len(missing) < len(pivots):
+        raise InputError("a pivot is for --preset zero-shot")
+    if name == "unsupervised":
+        if has_seeds:
+            raise InputError("the preset unsupervised takes no --seeds: leave one of the two out")
+        return name
+    if not has_seeds:
+        raise InputError("no seeds were given: give --seeds FILE, or say --preset unsupervised")
+    return "seeds"
 
 
 def _report(translator: Translator, output: Path, as_json: bool) -> None:

@@ -78,7 +78,23 @@ def load_encoder(name: str | Path, *, seed: int) -> tuple[Any, Any]:
 
     A head that the checkpoint does not have is initialised from ``seed``.
     """
-    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+    from transformers import AutoModelForSequenceClassification
+
+    options = {"num_labels": 1, "ignore_mismatched_sizes": True}
+    model, tokenizer = _load(name, AutoModelForSequenceClassification, seed, options)
+    _spare_the_last_layer(model)
+    return model, tokenizer
+
+
+def load_base(name: str | Path) -> tuple[Any, Any]:
+    """The encoder without a head (fp32), and the tokenizer."""
+    from transformers import AutoModel
+
+    return _load(name, AutoModel, 0, {})
+
+
+def _load(name: str | Path, kind: Any, seed: int, options: dict[str, Any]) -> tuple[Any, Any]:
+    from transformers import AutoTokenizer
 
     folder = _as_folder(name)
     if folder is not None:
@@ -88,14 +104,11 @@ def load_encoder(name: str | Path, *, seed: int) -> tuple[Any, Any]:
         with quiet_transformers(), torch.random.fork_rng():
             torch.manual_seed(seed)
             tokenizer = AutoTokenizer.from_pretrained(source)
-            model = AutoModelForSequenceClassification.from_pretrained(
-                source, num_labels=1, dtype=torch.float32, ignore_mismatched_sizes=True
-            )
+            model = kind.from_pretrained(source, dtype=torch.float32, **options)
     except (SafetensorError, OSError, ValueError, RuntimeError, KeyError, ImportError) as error:
         raise _sentence(name, folder, error) from error
     if model.config.pad_token_id is None:
         model.config.pad_token_id = tokenizer.pad_token_id
-    _spare_the_last_layer(model)
     return model.eval(), tokenizer
 
 

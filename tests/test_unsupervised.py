@@ -1,0 +1,203 @@
+"""No seeds: which start is taken, what λ is chosen on, and what is said when nothing works."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import blicer.unsupervised as chain
+from blicer.align.first_dictionary import from_encoder
+from blicer.align.space import Space
+from blicer.align.vecmap import VecMap
+from blicer.cli import app, commands  # noqa: F401 - registers the commands
+from blicer.config import Config
+from blicer.embeddings import Embeddings
+from blicer.errors import BlicerError, InputError
+from blicer.lexicon import Lexicon
+from blicer.recipe import Recipe
+from blicer.unsupervised import find_space, prepare_unsupervised, train_unsupervised
+from blicer.workshop import Workshop
+from tiny_models import tiny_encoder
+
+WORDS = 200
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_encoder(tmp_path_factory.mktemp("encoder"))
+
+
+def name(number: int, letters: str) -> str:
+    return letters[number % 10] + letters[number // 10 % 10] + letters[number // 100 % 10]
+
+
+@pytest.fixture(scope="module")
+def sides() -> tuple[Embeddings, Embeddings]:
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(WORDS, 12)).astype(np.float32)
+    noisy = vectors + 0.4 * rng.normal(size=vectors.shape).astype(np.float32)
+    return (
+        Embeddings([name(i, "abcdefghij") for i in range(WORDS)], vectors, "en"),
+        Embeddings([name(i, "klmnopqrst") for i in range(WORDS)], noisy, "fr"),
+    )
+
+
+@pytest.fixture
+def config(encoder: Path) -> Config:
+    overrides = {"encoder": str(encoder), "epochs": 1, "n_neg": 4, "n_cand": 6, "n_rep": 1}
+    overrides |= {"n_aug": 100, "batch_size": 64, "learning_rate": 1e-3}
+    return Config.resolve("unsupervised", overrides=overrides)
+
+
+class Stub:
+    """An encoder whose vectors of words are given."""
+
+    encoder, device = "stub", "cpu"
+
+    def __init__(self, *sides: Embeddings) -> None:
+        self.known = {w: v for side in sides for w, v in zip(side.words, side.vectors, strict=True)}
+
+    def encode(self, words: list[str], *, cache: Path | None = None) -> np.ndarray:
+        return np.stack([self.known[word] for word in words])
+
+
+def test_pairs_from_an_encoder_are_mutual_neighbours(sides: tuple[Embeddings, Embeddings]) -> None:
+    found = from_encoder(*sides, Stub(*sides), words=80).numpy()  # type: ignore[arg-type]
+    x, y = (
+        side.vectors[:80] / np.linalg.norm(side.vectors[:80], axis=1)[:, None] for side in sides
+    )
+    cosine = x @ y.T
+    hub_x = np.sort(cosine, axis=1)[:, -10:].mean(axis=1)
+    hub_y = np.sort(cosine, axis=0)[-10:].mean(axis=0)
+    csls = 2 * cosine - hub_x[:, None] - hub_y[None, :]
+    expected = [(i, int(j)) for i, j in enumerate(csls.argmax(axis=1)) if csls[:, j].argmax() == i]
+    assert sorted(map(tuple, found.tolist())) == sorted(expected)
+    scores = csls[found[:, 0], found[:, 1]]
+    assert (np.diff(scores) <= 1e-5).all()  # the most confident first
+
+
+def verdicts(good: str | None, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """VecMap that converges from one start only; the starts that were tried."""
+    tried: list[str] = []
+
+    def align(self: VecMap, source: Embeddings, target: Embeddings, seeds: Any = None) -> Space:
+        tried.append(self.init)
+        if self.init == "numerals":
+            raise InputError("the vocabularies share no numeral")
+        outcome = {"converged": self.init == good, "verdict": "it did not hold up"}
+        return Space(source, target, method="vecmap", settings={**self.settings, **outcome})
+
+    monkeypatch.setattr(VecMap, "align", align)
+    return tried
+
+
+def test_starts_are_tried_until_one_holds_up(
+    sides: tuple[Embeddings, Embeddings],
+    config: Config,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    tried = verdicts("distributions", monkeypatch)
+    workshop = Workshop(*sides, config, Recipe(scorers=("cross-encoder",)), tmp_path)
+    space, report = find_space(workshop)
+    assert tried == ["encoder", "identical", "numerals", "distributions"]
+    assert space.settings["init"] == "distributions"
+    assert [one["converged"] for one in report] == [False, False, False, True]
+    assert "no numeral" in report[2]["verdict"]
+    tried.clear()
+    find_space(workshop)  # a second run only looks at what the first one kept
+    assert tried == ["numerals"]
+
+
+def test_when_nothing_works_nothing_is_handed_over(
+    sides: tuple[Embeddings, Embeddings], config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = verdicts(None, monkeypatch)
+    workshop = Workshop(*sides, config, Recipe(scorers=("cross-encoder",)), None)
+    with pytest.raises(BlicerError, match=r"no start led to a space.*give seed pairs"):
+        find_space(workshop)
+    assert len(tried) == 4
+    with pytest.raises(InputError, match="init is 'magic'"):
+        find_space(workshop, "magic")
+    procrustes = Workshop(*sides, config, Recipe(space="procrustes", scorers=("spelling",)), None)
+    with pytest.raises(InputError, match="procrustes needs seed pairs"):
+        find_space(procrustes)
+
+
+def test_weights_are_chosen_on_silver_pairs_that_nothing_saw(
+    sides: tuple[Embeddings, Embeddings], config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = Space(*sides, method="files")
+    fits: list[tuple[Lexicon, Lexicon | None]] = []
+    fit = chain.Workshop.fit
+
+    def spy(self, seeds, reserved=None):  # type: ignore[no-untyped-def]
+        fits.append((seeds, reserved))
+        assert self.config.n_aug == 0  # no silver pair is mined again, held-out or not
+        return fit(self, seeds, reserved)
+
+    monkeypatch.setattr(chain.Workshop, "fit", spy)
+    recipe = Recipe(space=given, scorers=("cross-encoder",), holdout=0.2)
+    workshop = Workshop(*sides, config, recipe, None)
+    prepared = prepare_unsupervised(workshop)
+    ((rest, held),) = fits
+    assert held is not None
+    for side in (0, 1):
+        assert not {pair[side] for pair in rest} & {pair[side] for pair in held}
+    assert len(rest) + len(held) == prepared.notes["unsupervised"]["silver_pairs"] == 100
+    assert prepared.fitted.space is given
+    assert prepared.fitted.pairs.report.silver == 100
+    assert prepared.fitted.pairs.report.seeds == 0
+    translator = prepared.translator()
+    assert translator.mixture.queries == len(prepared.held_out.parts)  # type: ignore[union-attr]
+    assert translator.details["unsupervised"]["chosen_on"] == "held-out silver pairs"
+
+
+def test_a_space_too_small_for_silver_pairs(config: Config) -> None:
+    few = [Embeddings(list(letters), np.eye(5, dtype=np.float32)) for letters in ("abcde", "vwxyz")]
+    recipe = Recipe(space=Space(*few, method="files"), scorers=("spelling",))
+    with pytest.raises(BlicerError, match="silver pairs; training needs at least 20"):
+        train_unsupervised(*few, config, recipe)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ([], "no seeds were given"),
+        (["--preset", "unsupervised", "--seeds", "x.tsv"], "takes no --seeds"),
+        (["--preset", "zero-shot", "--pivot", "x.vec"], "needs --pivot-source and --pivot-target"),
+        (
+            ["--preset", "supervised", "--seeds", "x.tsv", "--pivot", "x.vec"],
+            "is for --preset zero",
+        ),
+    ],
+)
+def test_what_does_not_fit_together_is_said(options: list[str], said: str, tmp_path: Path) -> None:
+    arguments = ["train", "a.vec", "b.vec", "-o", str(tmp_path / "out"), *options]
+    outcome = CliRunner().invoke(app, arguments)
+    assert isinstance(outcome.exception, InputError)
+    assert said in str(outcome.exception)
+
+
+def test_from_the_command_line(
+    sides: tuple[Embeddings, Embeddings], encoder: Path, tmp_path: Path
+) -> None:
+    """Both sides spell numbers alike, so the start from identical words finds the map."""
+    rng = np.random.default_rng(3)
+    base = rng.normal(size=(WORDS, 12)).astype(np.float32)
+    turn = np.linalg.qr(rng.normal(size=(12, 12)))[0].astype(np.float32)
+    for side, vectors, letters in (("a", base, "abcdefghij"), ("b", base @ turn, "klmnopqrst")):
+        words = [str(i) if i % 3 == 0 else name(i, letters) for i in range(WORDS)]
+        Embeddings(words, vectors).save(tmp_path / f"{side}.vec")
+    command = ["train", str(tmp_path / "a.vec"), str(tmp_path / "b.vec"), "--encoder", str(encoder)]
+    command += ["--preset", "unsupervised", "--init", "identical", "--template", "T1"]
+    for setting in ("epochs=1", "n_neg=3", "n_cand=5", "n_aug=60", "n_rep=1"):
+        command += ["--set", setting]
+    outcome = CliRunner().invoke(app, [*command, "-o", str(tmp_path / "out"), "--json"])
+    assert outcome.exit_code == 0, outcome.output
+    assert (tmp_path / "out" / "translator.json").is_file()
+    assert not (tmp_path / "out.work").exists()
