@@ -40,6 +40,7 @@ class Site:
     reset: bool = False  # cut with a reset instead of an ordinary end
     ranges: bool = True  # honour Range
     if_range: bool = True  # honour If-Range
+    off_by: int = 0  # go on so many bytes after the place that was asked for
     etag: str | None = "strong"  # strong, weak or None
     modified: str | None = None
     length: bool = True  # send Content-Length
@@ -88,6 +89,8 @@ class _Handler(BaseHTTPRequestHandler):
             changed = if_range is not None and if_range not in (tag, site.modified)
             if not site.ranges or (changed and site.if_range):
                 first = None
+            if first is not None:
+                first += site.off_by
             if first is not None and first >= len(body):
                 self._short(416, {"Content-Range": f"bytes */{len(body)}"})
             else:

@@ -7,6 +7,7 @@ import random
 import shutil
 import ssl
 import tempfile
+import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -147,6 +148,21 @@ def test_file_that_never_stays_the_same_is_given_up(
     with pytest.raises(DownloadError):
         fetch(downloader, site, tmp_path)
     assert len(site.asked) < 20
+
+
+def test_server_that_goes_on_elsewhere_is_not_believed(
+    downloader: Downloader, site: Site, tmp_path: Path
+) -> None:
+    site.cuts, site.off_by = [120_000], 10
+    assert fetch(downloader, site, tmp_path) == BODY
+    assert site.firsts() == [None, 120_000, None]
+
+
+def test_silent_server_is_asked_again(site: Site, tmp_path: Path) -> None:
+    site.before = lambda number: time.sleep(0.4 if number == 1 else 0)
+    waits: list[float] = []
+    assert fetch(Downloader(Patience(timeout=0.1, sleep=waits.append)), site, tmp_path) == BODY
+    assert waits
 
 
 def test_another_run_goes_on(site: Site, tmp_path: Path) -> None:

@@ -160,6 +160,6 @@ def _summary(outcomes: list[Outcome], folder: Path) -> str:
     }
     size = readable(sum(one.size for one in of[FETCHED]))
     return (
-        f"{folder}: {len(of[FETCHED])} files fetched ({size}), {len(of[THERE])} there already, "
-        f"{len(of[FAILED])} failed"
+        f"{folder}: fetched {len(of[FETCHED])} ({size}), there already {len(of[THERE])}, "
+        f"failed {len(of[FAILED])}"
     )

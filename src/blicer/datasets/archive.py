@@ -34,8 +34,8 @@ def _find(archive: Path, opened: zipfile.ZipFile, name: str) -> zipfile.ZipInfo:
     files = [info for info in opened.infolist() if not info.is_dir()]
     same = [info for info in files if _base_name(info) == name]
     if not same:
-        pairs = {_base_name(info).split(".")[0] for info in files}
-        raise FileError(archive, f"has no {name}; what it has: {', '.join(sorted(pairs))}")
+        pairs = sorted({_base_name(info).split(".")[0] for info in files} - {""})
+        raise FileError(archive, f"has no {name}; what it has: {', '.join(pairs)}")
     if len({(info.CRC, info.file_size) for info in same}) > 1:
         raise FileError(archive, f"has {len(same)} different files {name}")
     if same[0].file_size > _LARGEST:

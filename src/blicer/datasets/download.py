@@ -245,7 +245,8 @@ def _receive(response: Any, part: Part, watch: Watch, length: int | None) -> boo
             if watch.wanted is None:
                 task.advance(part.size // _MEGABYTE - task.done, "MB")
             else:
-                task.advance(watch.words - task.done, f"words, {readable(part.size)}")
+                words = min(watch.words, watch.wanted)
+                task.advance(words - task.done, f"words, {readable(part.size)}")
             if enough:
                 return True
     if length is not None and part.size < length:

@@ -207,9 +207,12 @@ class _Getter:
     def _tell(self, watch: WordVectors, target: Path, words: int) -> None:
         said = watch.header[0] if watch.header else words
         if self.first is not None and words == self.first:
-            progress.note(f"{target.name}: the first {words} of {said} words; its header says so")
+            progress.note(
+                f"{target.name}: the first {words} of {said} words; its first line was changed to "
+                "say so"
+            )
         elif self.first is not None:
-            progress.note(f"{target.name}: all there are, {words} words; its header says so")
+            progress.note(f"{target.name}: all {words} words that there are")
         if watch.ended and said != watch.words:
             progress.note(
                 f"{target.name}: the publisher's header says {said} words, but {watch.words} "
@@ -219,10 +222,7 @@ class _Getter:
     def _receive(self, item: Item, part: Part, watch: Watch | None = None) -> Version:
         """Fill ``part`` from the first place that has the file, and check it."""
         resumed = part.size > 0
-        places = places_of(item, self.mirror)
-        tried_before = part.version.url if part.version is not None else None
-        places.sort(key=lambda place: str(place) != tried_before)
-        for place in places:
+        for place in places_of(item, self.mirror):
             try:
                 self._fetch(place, part, watch)
                 break
