@@ -164,6 +164,13 @@ def figure(
     return _index().get((table, dataset, setup, space, variant, direction))
 
 
+def average(dataset: str, setup: str, space: str, variant: str) -> float | None:
+    """The printed average of a row of the main tables (of its directions before rounding)."""
+    tables = {"xling": "xling", "panlex": "panlex-grouped"}
+    table = tables.get(paper_dataset(dataset), "")
+    return figure(table, setup, space, variant) if table else None
+
+
 def template(name: str) -> float | None:
     """P@1 of a template ``T1`` to ``T16``: mean over the 14 directions of XLING 5k, C2 + BLICEr."""
     return figure("templates", "5k", "c2", name)

@@ -1,0 +1,153 @@
+"""The report of a benchmark: Markdown, and one HTML page that needs nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from blicer.benchmark.report_ablations import ablations
+from blicer.benchmark.report_cells import Cell, dataset_order, main_cells, make_cells
+from blicer.benchmark.report_command import commands
+from blicer.benchmark.report_details import (
+    digests,
+    dropped,
+    every_cell,
+    failures,
+    lambda_table,
+    machines,
+    systems_text,
+    times,
+)
+from blicer.benchmark.report_document import (
+    Block,
+    Code,
+    Document,
+    Heading,
+    Pictures,
+    Text,
+    markdown,
+    plural,
+)
+from blicer.benchmark.report_headline import headline, vectors_text
+from blicer.benchmark.report_html import page
+from blicer.benchmark.report_layout import dataset_name, main_tables, not_run
+from blicer.benchmark.report_pictures import (
+    alpha_pictures,
+    before_and_after,
+    distinct_names,
+    lambda_pictures,
+)
+from blicer.benchmark.report_runs import Run, read_outcomes
+from blicer.errors import InputError
+from blicer.files import atomic_folder, atomic_write
+
+PICTURES = "pictures"
+
+
+def write_report(folder: str | Path, outcomes: Sequence[dict[str, Any]]) -> tuple[Path, Path]:
+    """Write ``report.md`` (with ``pictures/``) and ``report.html`` of these units of work."""
+    folder = Path(folder)
+    document = make_document(outcomes)
+    paths = (folder / "report.md", folder / "report.html")
+    pictures = document.pictures()
+    if pictures or (folder / PICTURES).is_dir():
+        with atomic_folder(folder / PICTURES) as made:
+            for picture in pictures:
+                (made / f"{picture.name}.svg").write_text(picture.svg, encoding="utf-8")
+    for path, text in zip(paths, (markdown(document, PICTURES), page(document)), strict=True):
+        with atomic_write(path) as file:
+            file.write(text)
+    return paths
+
+
+def make_document(outcomes: Sequence[dict[str, Any]]) -> Document:
+    if not outcomes:
+        raise InputError("there is nothing to report: the benchmark has not finished any unit")
+    runs, failed = read_outcomes(outcomes)
+    cells = make_cells(runs)
+    main = main_cells(cells)
+    datasets = {run.dataset for run in [*runs, *failed] if run.dataset}
+    everything = [dataset_name(one) for one in sorted(datasets, key=dataset_order)]
+    blocks: list[Block] = [Text(_summary(runs, failed, cells), soft=True)]
+    if cells:
+        blocks += [Heading("Setups won, and by how much"), *headline(main)]
+        if what := systems_text(runs):
+            blocks.append(Text(what, soft=True))
+        blocks += _pictures(before_and_after(main))
+        blocks += _papers_tables(cells, main, runs)
+        blocks += [Heading("Every cell"), *every_cell(cells), *dropped(runs)]
+    elif runs:
+        blocks.append(Text("No finished unit has a score, so there are no figures."))
+    else:
+        blocks.append(Text("No unit finished, so there are no figures."))
+    if took := times(runs):
+        blocks += [Heading("Time"), *took]
+    blocks += [Heading("Failures"), *failures(failed)]
+    blocks += _how(runs, failed)
+    title = "Bilingual lexicon induction with and without reranking"
+    return Document(f"{title}: {', '.join(everything)}" if everything else title, blocks)
+
+
+def _summary(runs: Sequence[Run], failed: Sequence[Run], cells: Sequence[Cell]) -> str:
+    pairs = list(dict.fromkeys(run.pair for run in runs))
+    text = f"{plural(len(runs), 'unit')} of work finished, {len(failed):,} failed."
+    if pairs:
+        shown = ", ".join(pairs) if len(pairs) <= 12 else f"{len(pairs)} pairs"
+        seeds = sorted({run.training_seed for run in runs})
+        text += (
+            f" Language pairs, in both directions: {shown}. Cells: {len(cells):,}. Training "
+            f"{'seed' if len(seeds) == 1 else 'seeds'}: {', '.join(map(str, seeds))}. Everything "
+            "that has to be chosen was chosen on held-out seed pairs, never on a test dictionary."
+        )
+    return text
+
+
+def _pictures(pictures: Sequence[Any]) -> list[Block]:
+    return [Pictures(distinct_names(pictures))] if pictures else []
+
+
+def _papers_tables(cells: Sequence[Cell], main: Sequence[Cell], runs: Sequence[Run]) -> list[Block]:
+    """What the paper's tables hold, with our figures in them."""
+    intro = (
+        "Li, Liu, Vulić and Korhonen, Findings of EMNLP 2022. Its word vectors (fastText, 200,000 "
+        f"a language) are not ours ({vectors_text(main)}), so compare gains rather than "
+        "figures. + BLICEr is the paper's method: CSLS mixed with the tuned cross-encoder."
+    )
+    blocks: list[Block] = [Heading("The paper's tables"), Text(intro), *main_tables(main)]
+    found, missing = ablations(cells)
+    blocks += found
+    chosen = {(cell.place.dataset, cell.place.setup, cell.variant) for cell in main}
+    of_main = [run for run in runs if (run.dataset, run.setup, run.variant) in chosen]
+    table = lambda_table(of_main)
+    if table is not None:
+        text = (
+            "Ours are chosen on held-out seed words, for each unit; the paper's on the test set of "
+            "one pair (en-tr for XLING, hu-ka for PanLex-BLI), for all pairs."
+        )
+        blocks += [Heading("λ, the weight of the cross-encoder", 3), table, Text(text, soft=True)]
+    else:
+        missing.append("λ")
+    curves = distinct_names([*lambda_pictures(of_main), *alpha_pictures(cells)])
+    if curves:
+        blocks += [Heading("Curves", 3), *_pictures(curves)]
+    left_out = [*not_run(main), *missing]
+    if left_out:
+        blocks.append(Text(f"Not run, of what the paper has: {'; '.join(left_out)}.", soft=True))
+    return blocks
+
+
+def _how(runs: Sequence[Run], failed: Sequence[Run]) -> list[Block]:
+    """Machine, versions, data, and the commands that make it again."""
+    blocks: list[Block] = [Heading("Machine, versions, data"), machines([*runs, *failed])]
+    if (files := digests(runs)) is not None:
+        blocks.append(files)
+    again = commands([run for run in [*runs, *failed] if run.source])
+    if again:
+        text = (
+            "DATA is the folder of dictionaries and vectors, OUT that of the results. What is "
+            "finished is not computed again; results.tsv has a key for each row, and blicer "
+            "benchmark rerun OUT KEY computes that one anew."
+        )
+        blocks += [Heading("The same again"), Code("\n".join(again)), Text(text, soft=True)]
+    return blocks

@@ -1,0 +1,149 @@
+"""Units of work as a report reads them: what was run, what failed."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from blicer.presets import ENCODER_SETTINGS, PRESETS
+
+
+@dataclass(frozen=True, order=True)
+class Variant:
+    """What can differ within one place."""
+
+    encoder: str
+    template: str
+    alpha: float
+    max_words: int
+    settings: str  # overrides, as JSON
+
+
+@dataclass(frozen=True)
+class Run:
+    """A unit of work that was run; ``error`` says why it failed, if it did."""
+
+    key: str
+    dataset: str
+    source: str
+    target: str
+    setup: str
+    pivot: str
+    space: str
+    space_mode: str
+    variant: Variant
+    training_seed: int
+    asked: tuple[str, ...]  # systems
+    preset: str
+    error: str
+    systems: dict[str, dict[str, Any]]
+    dropped: dict[str, str]  # systems that could not be measured, and why
+    seconds: dict[str, float]
+    pairs_scored: int
+    data: dict[str, str]
+    versions: dict[str, str]
+    machine: dict[str, str]
+
+    @property
+    def pair(self) -> str:
+        return f"{self.source}-{self.target}"
+
+    @property
+    def usual_template(self) -> bool:
+        return bool(self.variant.template == self._usual("template"))
+
+    @property
+    def usual_alpha(self) -> bool:
+        return math.isclose(self.variant.alpha, self._usual("alpha"), abs_tol=1e-9)
+
+    def _usual(self, name: str) -> Any:
+        """What the encoder has unless told otherwise."""
+        preset = PRESETS.get(self.preset, PRESETS["supervised"])
+        return ENCODER_SETTINGS.get(self.variant.encoder, {}).get(name, getattr(preset, name))
+
+
+def clean(value: Any) -> str:
+    """Text of one line that can be printed, whatever was in the file."""
+    text = value if isinstance(value, str) else "" if value is None else str(value)
+    return "".join(letter if letter.isprintable() else " " for letter in text).strip()
+
+
+def number(value: Any) -> float | None:
+    """A finite number, or None."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if math.isfinite(value) else None
+
+
+def mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _texts(value: Any) -> dict[str, str]:
+    return {clean(key): clean(one) for key, one in mapping(value).items()}
+
+
+def _whole(value: Any) -> int:
+    return int(number(value) or 0)
+
+
+def read_outcomes(outcomes: Iterable[Any]) -> tuple[list[Run], list[Run]]:
+    """Finished and failed units, in an order that does not depend on that of execution."""
+    runs = sorted((_run(mapping(outcome)) for outcome in outcomes), key=_order)
+    return [run for run in runs if not run.error], [run for run in runs if run.error]
+
+
+def _order(run: Run) -> tuple[Any, ...]:
+    place = (run.dataset, run.pair, run.setup, run.pivot, run.space, run.space_mode)
+    return (*place, run.variant, run.training_seed, run.key)
+
+
+def _run(outcome: Mapping[str, Any]) -> Run:
+    unit = mapping(outcome.get("unit"))
+    settings, asked = mapping(unit.get("settings")), unit.get("systems")
+    systems = {
+        clean(name): dict(mapping(found)) for name, found in mapping(outcome.get("systems")).items()
+    }
+    return Run(
+        key=clean(outcome.get("key")),
+        dataset=clean(unit.get("dataset")),
+        source=clean(unit.get("source")),
+        target=clean(unit.get("target")),
+        setup=clean(unit.get("setup")),
+        pivot=clean(unit.get("pivot")),
+        space=clean(unit.get("space")),
+        space_mode=clean(unit.get("space_mode")),
+        variant=Variant(
+            clean(unit.get("encoder")),
+            clean(unit.get("template")),
+            number(unit.get("alpha")) or 0.0,
+            _whole(unit.get("max_words")),
+            clean(json.dumps(settings, sort_keys=True, default=str)) if settings else "",
+        ),
+        training_seed=_whole(unit.get("training_seed")),
+        asked=tuple(map(clean, asked)) if isinstance(asked, list | tuple) else (),
+        preset=clean(mapping(outcome.get("config")).get("preset")),
+        error=_error(outcome, bool(unit), bool(systems)),
+        systems=systems,
+        dropped=_texts(outcome.get("dropped")),
+        seconds={
+            clean(name): value
+            for name, given in mapping(outcome.get("seconds")).items()
+            if (value := number(given)) is not None
+        },
+        pairs_scored=_whole(outcome.get("pairs_scored")),
+        data=_texts(outcome.get("data")),
+        versions=_texts(outcome.get("versions")),
+        machine=_texts(outcome.get("machine")),
+    )
+
+
+def _error(outcome: Mapping[str, Any], has_unit: bool, has_systems: bool) -> str:
+    if not has_unit:
+        return "this is not the outcome of a unit of work"
+    if outcome.get("status") != "done":
+        return clean(outcome.get("error")) or "it did not finish and does not say why"
+    return "" if has_systems else "it has no scores of any system"

@@ -1,0 +1,103 @@
+"""Made-up outcomes of units of work, as `blicer benchmark` keeps them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+Figures = tuple[float, float]  # P@1 forward and backward, fractions
+
+
+def measured(p1: float, before: float | None, *, p_value: float = 0.001) -> dict[str, Any]:
+    """One direction of one system; ``before``: P@1 of the space, None for the space itself."""
+    gain = None
+    if before is not None:
+        difference = p1 - before
+        gain = {
+            "difference": difference,
+            "low": difference - 0.02,
+            "high": difference + 0.02,
+            "p_value": p_value,
+        }
+    return {
+        "queries": 1000,
+        "all_queries": 1250,
+        "p@1": p1,
+        "p@5": min(1.0, p1 + 0.1),
+        "mrr": min(1.0, p1 + 0.05),
+        "p@1_all": p1 * 0.8,
+        "gain": gain,
+    }
+
+
+def outcome(
+    systems: dict[str, Figures],
+    *,
+    dataset: str = "xling",
+    source: str = "en",
+    target: str = "fr",
+    setup: str = "5k",
+    space: str = "vecmap",
+    encoder: str = "lite",
+    template: str = "T1",
+    alpha: float = 0.0,
+    training_seed: int = 33,
+    default: str = "tuned+endings",
+    lam: float = 0.6,
+    p_value: float = 0.001,
+    **unit: Any,
+) -> dict[str, Any]:
+    """A finished unit in which each system has these P@1."""
+    parts = {"space": [], "tuned": ["cross-encoder"], "untuned": ["untuned"]}
+    parts["tuned+endings"] = ["endings", "cross-encoder"]
+    alone = systems.get("space")
+    found = {}
+    for name, (forward, backward) in systems.items():
+        scorers = parts.get(name, [name])
+        before = (None, None) if name == "space" or alone is None else alone
+        rest = lam if scorers else 0.0
+        found[name] = {
+            "scorers": scorers,
+            "default": name == default,
+            "weights": {"csls": 1 - rest, **({scorers[-1]: rest} if scorers else {})},
+            "curve": [[at / 10, 0.3 + 0.4 * at / 10 - 0.3 * (at / 10) ** 2] for at in range(11)]
+            if scorers
+            else [],
+            "forward": measured(forward, before[0], p_value=p_value),
+            "backward": measured(backward, before[1], p_value=p_value),
+        }
+    place = {"source": source, "target": target, "setup": setup, "space": space}
+    described = {
+        "dataset": dataset,
+        **place,
+        "pivot": "",
+        "space_mode": "",
+        "encoder": encoder,
+        "template": template,
+        "alpha": alpha,
+        "training_seed": training_seed,
+        "max_words": 60_000,
+        "systems": list(systems),
+        "settings": {},
+        **unit,
+    }
+    return {
+        "key": f"{abs(hash(str(sorted(described.items(), key=str)))):016x}"[:16],
+        "status": "done",
+        "error": "",
+        "unit": described,
+        "config": {"preset": "supervised" if setup == "5k" else "semi_supervised"},
+        "data": {"source": "a" * 64, "target": "b" * 64, "seeds": "c" * 64, "test": "d" * 64},
+        "versions": {"blicer": "0.1.0", "python": "3.11.7"},
+        "machine": {"system": "Linux x86_64", "processor": "A processor", "cores": 2},
+        "seconds": {"fit": 90.0, "score": 10.0, "total": 100.0},
+        "pairs_scored": 56_000,
+        "seeds_used": 4000,
+        "held_out": 800,
+        "dropped": {},
+        "systems": found,
+    }
+
+
+def failure(error: str = "there was not enough memory", **unit: Any) -> dict[str, Any]:
+    failed = outcome({"space": (0.1, 0.1)}, **unit)
+    return {**failed, "status": "failed", "error": error, "systems": {}}
