@@ -34,15 +34,18 @@ class Job:
 
     dataset: Dataset
     work: Path
+    threads: int = 1
     keep_rerankers: bool = False
 
     def __call__(self, task: Task) -> Outcome:
         """The outcome; an error becomes the outcome of a failed unit, the traceback its log."""
-        try:
-            return run_task(task, self.dataset, self.work, keep_rerankers=self.keep_rerankers)
-        except Exception as error:
-            traceback.print_exc()
-            return failed(task, error)
+        with logged(self.work / "logs" / f"{task.key}.txt"):
+            try:
+                limit_threads(self.threads)
+                return run_task(task, self.dataset, self.work, keep_rerankers=self.keep_rerankers)
+            except Exception as error:
+                traceback.print_exc()
+                return failed(task, error)
 
 
 class Pool(Protocol):
@@ -67,10 +70,8 @@ class Pool(Protocol):
 class LocalPool:
     """Spawned processes, started as they are needed, each with its share of the cores."""
 
-    def __init__(
-        self, run: Callable[[Task], Outcome], jobs: int, threads: int, logs: Path | None = None
-    ) -> None:
-        self.run, self.jobs, self.threads, self.logs = run, jobs, threads, logs
+    def __init__(self, run: Callable[[Task], Outcome], jobs: int = 1, threads: int = 1) -> None:
+        self.run, self.jobs, self.threads = run, jobs, threads
         self._idle: list[_Worker] = []
         self._busy: dict[_Worker, Task] = {}
 
@@ -79,7 +80,7 @@ class LocalPool:
         return self.jobs
 
     def start(self, task: Task) -> None:
-        worker = self._idle.pop() if self._idle else _Worker(self.run, self.threads, self.logs)
+        worker = self._idle.pop() if self._idle else _Worker(self.run, self.threads)
         self._busy[worker] = task
         worker.send(task)
 
@@ -103,10 +104,10 @@ class LocalPool:
 
 
 class _Worker:
-    def __init__(self, run: Callable[[Task], Outcome], threads: int, logs: Path | None) -> None:
+    def __init__(self, run: Callable[[Task], Outcome], threads: int) -> None:
         context = get_context("spawn")  # a fork would copy torch's threads in an unusable state
         self.connection, theirs = context.Pipe()
-        self.process = context.Process(target=_work, args=(theirs, run, threads, logs))
+        self.process = context.Process(target=_work, args=(theirs, run))
         # Libraries read these when they are imported, so they must be there before.
         with environment({name: str(threads) for name in THREAD_SETTINGS}):
             self.process.start()
@@ -132,19 +133,16 @@ class _Worker:
             self.process.join()
 
 
-def _work(tasks: Connection, run: Callable[[Task], Outcome], threads: int, logs: Any) -> None:
+def _work(tasks: Connection, run: Callable[[Task], Outcome]) -> None:
     """The life of a worker: unit after unit until nobody asks for more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    limit_threads(threads)
     while True:
         try:
             task = tasks.recv()
         except (EOFError, OSError):
             return
-        with logged(logs / f"{task.key}.txt" if logs is not None else None):
-            outcome = run(task)
-        tasks.send(outcome)
+        tasks.send(run(task))
 
 
 def _end_with_parent() -> None:
@@ -156,6 +154,7 @@ def _end_with_parent() -> None:
 
 
 def limit_threads(threads: int) -> None:
+    """For torch, which may have been imported before the environment said so."""
     import torch
 
     torch.set_num_threads(threads)
@@ -177,11 +176,8 @@ def environment(values: Mapping[str, str]) -> Iterator[None]:
 
 
 @contextmanager
-def logged(path: Path | None) -> Iterator[None]:
+def logged(path: Path) -> Iterator[None]:
     """Everything that this process says goes to ``path``, notes and libraries' warnings too."""
-    if path is None:
-        yield
-        return
     from blicer import progress
 
     path.parent.mkdir(parents=True, exist_ok=True)

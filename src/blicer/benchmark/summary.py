@@ -80,14 +80,19 @@ def print_summary(console: Console, outcomes: Sequence[Mapping[str, Any]]) -> No
 
 
 def _table(found: Sequence[Cell]) -> Table:
+    from rich.box import SIMPLE
     from rich.table import Table
 
     extra = _varying(found)
-    table = Table(title="P@1 before and after reranking, per cent")
+    table = Table(
+        title="P@1 before and after reranking, per cent",
+        caption=f"* the gain is significant (paired bootstrap over the queries, p < {SIGNIFICANT})",
+        box=SIMPLE,
+    )
     for head in ("direction", "setup", "space", *extra, "system"):
-        table.add_column(head.replace("_", " "))
-    for head in ("before", "after", "gain", "95 %", "significant"):
-        table.add_column(head, justify="right")
+        table.add_column(head.replace("_", " "), overflow="fold")
+    for head in ("before", "after", "gain", "95 %"):
+        table.add_column(head, justify="right", no_wrap=True)
     for cell in found:
         unit = cell.unit
         space = f"{unit.space}:{unit.space_mode}" if unit.space_mode else unit.space
@@ -98,9 +103,8 @@ def _table(found: Sequence[Cell]) -> Table:
             cell.system,
             f"{100 * cell.before:.1f}",
             f"{100 * cell.after:.1f}",
-            f"{100 * cell.gain['difference']:+.1f}",
+            f"{100 * cell.gain['difference']:+.1f}{'*' if cell.significant else ' '}",
             f"{low:+.1f} to {high:+.1f}",
-            "yes" if cell.significant else "no",
         )
     return table
 

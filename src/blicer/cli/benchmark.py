@@ -12,7 +12,9 @@ from blicer.cli import app
 if TYPE_CHECKING:
     from blicer.benchmark.dataset import Dataset
     from blicer.benchmark.plan import Plan
+    from blicer.benchmark.pool import Pool
     from blicer.benchmark.results import Results
+    from blicer.benchmark.unit import Task
 
 benchmark = typer.Typer(
     name="benchmark",
@@ -89,6 +91,21 @@ def run(
     threads: Annotated[
         int, typer.Option(min=0, help="Threads of a unit; 0: the cores divided by the jobs.")
     ] = 0,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Run the units on a Ray cluster: its address, auto for the one that this machine "
+            "belongs to, or local for one of this machine's own. Data and OUTPUT must have the "
+            "same path on every node.",
+        ),
+    ] = None,
+    cpus_per_unit: Annotated[
+        float, typer.Option(min=0.1, help="With --ray: cores that a unit needs.")
+    ] = 1,
+    gpus_per_unit: Annotated[
+        float, typer.Option(min=0, help="With --ray: GPUs that a unit needs; 0.5 shares one.")
+    ] = 0,
     keep_rerankers: Annotated[
         bool, typer.Option("--keep-rerankers", help="Keep the trained models in OUTPUT/work.")
     ] = False,
@@ -107,9 +124,6 @@ def run(
     Example: `blicer benchmark run xling --data data --pairs en-fr,en-ru --setups 5k,1k
     --spaces procrustes,vecmap -o results/xling`
     """
-    from blicer.benchmark.machine import cores, free_memory
-    from blicer.benchmark.memory import jobs_that_fit
-    from blicer.benchmark.pool import Job, LocalPool
     from blicer.benchmark.results import Results
     from blicer.benchmark.runner import left_to_do, run_plan
     from blicer.progress import note
@@ -120,12 +134,12 @@ def run(
     left = left_to_do(plan.tasks, results)
     note(f"{len(plan.tasks)} units, {len(plan.tasks) - len(left)} of them finished")
     if left:
-        fitting = jobs_that_fit(jobs, [task.unit for task in left], found, free_memory())
-        if fitting < jobs:
-            note(f"memory suffices for {fitting} of {jobs} jobs at a time")
-        each = threads or max(1, cores() // fitting)
-        job = Job(found, results.work.resolve(), keep_rerankers)
-        pool = LocalPool(job, fitting, each, results.work / "logs")
+        options = {"keep_rerankers": keep_rerankers}
+        pool: Pool
+        if ray is None:
+            pool = _local_pool(found, results, left, jobs, threads, options)
+        else:
+            pool = _ray_pool(found, results, ray, cpus_per_unit, gpus_per_unit, options)
         try:
             run_plan(left, pool, results)
         except KeyboardInterrupt:
@@ -211,7 +225,7 @@ def rerun(
     task = Task(unit, Config.from_dict(before["config"]), now)
     threads = int(before.get("machine", {}).get("threads", 1))
     with tempfile.TemporaryDirectory() as work:
-        pool = LocalPool(Job(found, Path(work)), 1, threads, None)
+        pool = LocalPool(Job(found, Path(work), threads), threads=threads)
         try:
             pool.start(task)
             ((_, outcome),) = pool.wait()
@@ -229,6 +243,46 @@ def rerun(
     for sentence in said:
         typer.echo(sentence)
     raise typer.Exit(1)
+
+
+def _local_pool(
+    dataset: Dataset,
+    results: Results,
+    tasks: list[Task],
+    jobs: int,
+    threads: int,
+    options: dict[str, Any],
+) -> Pool:
+    """Processes on this machine, no more than its memory holds."""
+    from blicer.benchmark.machine import cores, free_memory
+    from blicer.benchmark.memory import jobs_that_fit
+    from blicer.benchmark.pool import Job, LocalPool
+    from blicer.progress import note
+
+    fitting = jobs_that_fit(jobs, [task.unit for task in tasks], dataset, free_memory())
+    if fitting < jobs:
+        note(f"memory suffices for {fitting} of {jobs} jobs at a time")
+    each = threads or max(1, cores() // fitting)
+    return LocalPool(Job(dataset, results.work.resolve(), each, **options), fitting, each)
+
+
+def _ray_pool(
+    dataset: Dataset,
+    results: Results,
+    address: str,
+    cpus: float,
+    gpus: float,
+    options: dict[str, Any],
+) -> Pool:
+    """A Ray cluster; its nodes find data and results under the same absolute paths."""
+    from dataclasses import replace
+
+    from blicer.benchmark.pool import Job
+    from blicer.benchmark.ray_runner import RayPool
+
+    everywhere = replace(dataset, folder=dataset.folder.resolve())
+    job = Job(everywhere, results.work.resolve(), max(1, int(cpus)), **options)
+    return RayPool(job, address, cpus=cpus, gpus=gpus)
 
 
 def _dataset(name: str, data: Path) -> Dataset:

@@ -1,0 +1,495 @@
+"""Units of a benchmark: where data are found, what a key depends on, and every figure by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import blicer.benchmark.systems as systems_module
+import blicer.scorers.use_cosine
+from benchmark_world import SETTINGS, TEST, make_world, plan, word, write_dictionaries
+from blicer.align.procrustes import Procrustes
+from blicer.benchmark.dataset import Dataset, Digests, MissingData, setup_name
+from blicer.benchmark.systems import (
+    check_systems,
+    default_system,
+    gold_ranks,
+    paired_gain,
+    scorers_for,
+)
+from blicer.benchmark.timed import TimedWorkshop
+from blicer.benchmark.unit import Task, Unit, failed, run_task, run_unit
+from blicer.candidates import score_candidates
+from blicer.config import Config
+from blicer.embeddings import Embeddings
+from blicer.errors import InputError, MissingDependency
+from blicer.evaluation import evaluate
+from blicer.lexicon import Lexicon
+from tiny_models import tiny_encoder
+
+SYSTEMS = ("space", "untuned", "tuned", "tuned+endings")
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_encoder(tmp_path_factory.mktemp("encoder"))
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return make_world(tmp_path_factory.mktemp("data"))
+
+
+# -- where the data are --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("layout", "setup", "size"),
+    [("xling", "5k", "5k"), ("panlex", "1k", "1000"), ("muse", "5k", "5000"), ("own", "70", "70")],
+)
+def test_every_layout_in_both_orders(layout: str, setup: str, size: str, tmp_path: Path) -> None:
+    write_dictionaries(tmp_path, "en-fr", layout, size)
+    found = Dataset.find(str(tmp_path) if layout == "own" else layout, tmp_path)
+    seeds = found.seeds("en", "fr", setup).load()
+    assert seeds.pairs[1] == (word(2, "en"), word(2, "fr"))
+    assert found.seeds("fr", "en", setup).load() == seeds.reverse()
+    test = found.test("fr", "en").load()
+    assert test.pairs[0] == (word(1, "fr"), word(1, "en"))
+
+
+def test_the_order_that_was_asked_comes_first(tmp_path: Path) -> None:
+    for pair in ("en-fr", "fr-en"):
+        write_dictionaries(tmp_path, pair, "muse", "5000")
+    muse = Dataset.find("muse", tmp_path)
+    assert not muse.seeds("fr", "en", "5k").turned
+    assert muse.seeds("fr", "en", "5k").path.name == "fr-en.0-5000.txt"
+
+
+@pytest.mark.parametrize(
+    ("name", "files", "expected"),
+    [
+        ("xling", ["cc.en.300.vec.gz", "wiki.en.vec"], "wiki.en.vec"),
+        ("panlex", ["cc.en.300.vec.gz", "wiki.en.vec"], "cc.en.300.vec.gz"),
+        ("muse", ["en.vec", "wiki.en.vec", "en.npy"], "en.npy"),
+    ],
+)
+def test_vectors_by_name(name: str, files: list[str], expected: str, tmp_path: Path) -> None:
+    (tmp_path / "vectors").mkdir()
+    for file in files:
+        (tmp_path / "vectors" / file).touch()
+    assert Dataset.find(name, tmp_path).vectors("en").name == expected
+
+
+def test_missing_files_say_how_to_get_them(tmp_path: Path) -> None:
+    xling = Dataset.find("xling", tmp_path)
+    with pytest.raises(MissingData, match=r"yacle\.train\.freq\.5k\.en-fr.*data get xling en-fr"):
+        xling.seeds("en", "fr", "5k")
+    with pytest.raises(MissingData, match=r"wiki\.fi\.vec.*blicer data get fasttext-wiki fi"):
+        xling.vectors("fi")
+    with pytest.raises(InputError, match="muse has no setup '1k'; it has 5k"):
+        Dataset.find("muse", tmp_path).seeds("en", "fr", "1k")
+    with pytest.raises(InputError, match="neither a folder nor one of xling, panlex, muse"):
+        Dataset.find("xlong", tmp_path)
+    with pytest.raises(InputError, match="is not a folder"):
+        Dataset.find("xling", tmp_path / "nowhere")
+
+
+def test_a_folder_called_like_a_collection_is_the_users_own(tmp_path: Path) -> None:
+    write_dictionaries(tmp_path / "muse", "en-fr", "own", "5k")
+    found = Dataset.find(str(tmp_path / "muse"), None)
+    assert found.name == "my-muse"
+    assert len(found.seeds("en", "fr", "5k").load()) == 60
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [("5000", "5k"), ("5K", "5k"), ("500", "500"), ("Zero_Shot", "zero-shot"), ("1500", "1500")],
+)
+def test_setup_names(given: str, name: str) -> None:
+    assert setup_name(given) == name
+
+
+@pytest.mark.parametrize("given", ["", "0", "-5", "5kk", "many"])
+def test_no_setup(given: str) -> None:
+    with pytest.raises(InputError, match="expected a number of seed pairs"):
+        setup_name(given)
+
+
+def test_digests_follow_content_and_are_taken_once(tmp_path: Path) -> None:
+    import hashlib
+
+    file = tmp_path / "a"
+    file.write_bytes(b"one")
+    digests = Digests()
+    assert digests.of(file) == hashlib.sha256(b"one").hexdigest()
+    digests.remembered = dict.fromkeys(digests.remembered, "remembered")
+    assert digests.of(file) == "remembered"
+    file.write_bytes(b"other")
+    assert digests.of(file) == hashlib.sha256(b"other").hexdigest()
+    assert digests.of(file, None) == digests.of(file)
+    assert digests.of(tmp_path) == digests.of(file)
+
+
+# -- keys ----------------------------------------------------------------------------------------
+
+
+def test_a_key_depends_on_everything_but_the_systems(dataset: Dataset, encoder: Path) -> None:
+    (task,) = plan(dataset, encoder)
+    others: dict[str, Any] = {
+        "dataset": "mine",
+        "source": "fi",
+        "target": "de",
+        "setup": "1k",
+        "pivot": "en",
+        "space": "rcsls",
+        "space_mode": "supervised",
+        "encoder": "lite",
+        "template": "T2",
+        "alpha": 0.25,
+        "training_seed": 1,
+        "max_words": 7,
+        "settings": {"n_neg": 2},
+    }
+    keys = [replace(task, unit=replace(task.unit, **{k: v})).key for k, v in others.items()]
+    keys.append(replace(task, config=task.config.replace(n_neg=2)).key)
+    keys += [replace(task, data={**task.data, name: "0"}).key for name in task.data]
+    assert len({task.key, *keys}) == 1 + len(keys)
+    assert set(others) | {"systems"} == set(task.unit.to_dict())
+    assert task.with_systems(("space",)).key == task.key
+    assert len(task.key) == 16
+    same = Task(
+        Unit.from_dict(task.unit.to_dict()), Config.from_dict(task.config.to_dict()), task.data
+    )
+    assert same.key == task.key
+
+
+def test_what_is_left_open_follows_encoder_and_setup(dataset: Dataset) -> None:
+    (task,) = plan(dataset, "lite", settings={})
+    assert (task.unit.template, task.unit.alpha) == ("T1", 0.0)
+    assert task.unit.systems == ("space", "tuned", "tuned+endings")
+    assert task.config.preset == "semi_supervised"  # 60 seeds
+    (task,) = plan(dataset, "xlm-roberta-base", settings={"preset": "supervised", "alpha": 0.3})
+    assert (task.unit.template, task.unit.alpha) == ("T15", 0.3)
+    assert task.unit.settings == {"preset": "supervised"}
+    assert task.unit.systems == ("space", "tuned")
+
+
+def test_the_plan_is_the_product(dataset: Dataset, encoder: Path) -> None:
+    tasks = plan(
+        dataset,
+        encoder,
+        pairs=["en-fr", "en-ru", "en-fr"],
+        setups=["5k", "1000"],
+        spaces=["procrustes", "vecmap:semi-supervised"],
+        templates=["T1", "t2"],
+        alphas=[0, 0.5, 1],
+        training_seeds=[33, 34],
+    )
+    assert len(tasks) == len({task.key for task in tasks}) == 2 * 2 * 2 * 2 * 3 * 2
+    groups = [task.unit.space_group for task in tasks]
+    changes = sum(a != b for a, b in pairwise(groups))
+    assert changes == len(set(groups)) - 1  # each group in one piece
+    assert {task.unit.space_mode for task in tasks} == {"", "semi_supervised"}
+
+
+@pytest.mark.parametrize(
+    ("matrix", "sentence"),
+    [
+        ({"pairs": ["enfr"]}, "pair 'enfr': expected two languages"),
+        ({"pairs": ["en-en"]}, "expected two languages"),
+        ({"spaces": ["magic"]}, "there is no space 'magic'"),
+        ({"systems": ["C"]}, "there is no system 'C'"),
+        ({"templates": ["T99"]}, "template"),
+        ({"alphas": [2.0]}, "alpha = 2.0"),
+        ({"pairs": []}, "nothing to run"),
+        ({"pairs": ["en-fi"]}, "blicer data get"),
+        ({"setups": ["zero-shot"]}, "the pivot en is one of the two languages"),
+    ],
+)
+def test_a_wrong_plan_is_one_sentence(
+    dataset: Dataset, encoder: Path, matrix: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(InputError, match=sentence):
+        plan(dataset, encoder, **matrix)
+
+
+def test_systems() -> None:
+    assert check_systems(["tuned", "A"]) == ("space", "A", "tuned")
+    assert scorers_for(["space", "A", "B", "tuned+endings"]) == (
+        "use-cosine",
+        "spelling",
+        "endings",
+        "cross-encoder",
+    )
+    assert default_system(Config.resolve(overrides={"encoder": "lite"})) == "tuned+endings"
+    assert default_system(Config.resolve()) == "tuned"
+    fixed = Config.resolve(overrides={"encoder": "lite", "mixing_weight": 0.5})
+    assert default_system(fixed) == "tuned"
+
+
+# -- figures -------------------------------------------------------------------------------------
+
+MATRIX = st.integers(1, 4).flatmap(
+    lambda width: st.lists(
+        st.tuples(
+            st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0]), min_size=width, max_size=width),
+            st.lists(st.booleans(), min_size=width, max_size=width),
+        ),
+        min_size=1,
+        max_size=5,
+    )
+)
+
+
+@given(MATRIX)
+def test_ranks_against_sorting_by_hand(rows: list[tuple[list[float], list[bool]]]) -> None:
+    final = np.array([scores for scores, _ in rows])
+    is_gold = np.array([golds for _, golds in rows])
+    expected = []
+    for scores, golds in rows:
+        order = sorted(range(len(scores)), key=lambda i: (-scores[i], i))
+        expected.append(next((n for n, i in enumerate(order, 1) if golds[i]), 0))
+    assert gold_ranks(final, is_gold).tolist() == expected
+
+
+def test_gain_against_a_naive_bootstrap() -> None:
+    rng = np.random.default_rng(5)
+    differences = rng.choice([-1.0, 0.0, 1.0], p=[0.1, 0.6, 0.3], size=(80, 1))
+    found = paired_gain(differences)
+    means = [rng.choice(differences[:, 0], size=80).mean() for _ in range(4000)]
+    assert found["difference"] == differences.mean()
+    assert found["low"] == pytest.approx(np.percentile(means, 2.5), abs=0.02)
+    assert found["high"] == pytest.approx(np.percentile(means, 97.5), abs=0.02)
+    beyond = np.mean(np.abs(np.array(means) - differences.mean()) >= differences.mean())
+    assert found["p_value"] == pytest.approx(beyond, abs=0.02)
+
+
+@pytest.fixture(scope="module")
+def measured(
+    dataset: Dataset, encoder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[dict[str, Any], list[Any]]:
+    """An outcome, and the candidate scores of the test words that it came from."""
+    (task,) = plan(dataset, encoder, systems=SYSTEMS)
+    seen = []
+
+    def watched(space: Any, *rest: Any, **options: Any) -> Any:
+        scores = score_candidates(space, *rest, **options)
+        seen.append((space, options["reverse"], scores))
+        return scores
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(systems_module, "score_candidates", watched)
+        outcome = run_task(task, dataset, tmp_path_factory.mktemp("work"))
+    return outcome, seen
+
+
+def test_every_figure_by_naive_loops(
+    measured: tuple[dict[str, Any], list[Any]], dataset: Dataset
+) -> None:
+    outcome, seen = measured
+    assert list(outcome["systems"]) == list(SYSTEMS)
+    columns = ["csls", "untuned", "cross-encoder", "endings"]
+    file = dataset.folder / TEST["xling"].format(pair="en-fr")
+    rows = [line.split("\t") for line in file.read_text().splitlines()]
+    for space, reverse, scores in seen:
+        direction = "backward" if reverse else "forward"
+        golds: dict[str, set[str]] = {}
+        for source, target in rows:
+            asked, answer = (target, source) if reverse else (source, target)
+            golds.setdefault(asked, set()).add(answer)
+        from_words, to_words = (
+            (space.target.words, space.source.words)
+            if reverse
+            else (space.source.words, space.target.words)
+        )
+        known = {w for w in golds if w in from_words and golds[w] & set(to_words)}
+        assert {from_words[i] for i in scores.queries} == known
+        hits: dict[str, list[float]] = {}
+        for name in SYSTEMS:
+            system = outcome["systems"][name]
+            weights = [system["weights"].get(column, 0.0) for column in columns]
+            first, five, reciprocal = [], [], []
+            for query, candidates, parts in zip(
+                scores.queries, scores.indices, scores.parts, strict=True
+            ):
+                final = [sum(w * p for w, p in zip(weights, row, strict=True)) for row in parts]
+                order = sorted(range(len(final)), key=lambda i, f=final: (-round(f[i], 12), i))
+                right = [to_words[candidates[i]] in golds[from_words[query]] for i in order]
+                first.append(float(right[0]))
+                five.append(float(any(right[:5])))
+                reciprocal.append(1 / (1 + right.index(True)) if True in right else 0.0)
+            found = system[direction]
+            hits[name] = first
+            assert found["queries"] == len(known)
+            assert found["all_queries"] == len(golds)
+            assert found["p@1"] == pytest.approx(np.mean(first))
+            assert found["p@5"] == pytest.approx(np.mean(five))
+            assert found["mrr"] == pytest.approx(np.mean(reciprocal))
+            assert found["p@1_all"] == pytest.approx(sum(first) / len(golds))
+            if name == "space":
+                assert found["gain"] is None
+            else:
+                gain = np.mean(first) - np.mean(hits["space"])
+                assert found["gain"]["difference"] == pytest.approx(gain)
+                assert found["gain"]["low"] <= gain <= found["gain"]["high"]
+    assert outcome["pairs_scored"] == sum(scores.indices.size for _, _, scores in seen)
+
+
+def test_the_space_alone_is_what_evaluate_says(
+    measured: tuple[dict[str, Any], list[Any]], dataset: Dataset
+) -> None:
+    outcome, _ = measured
+    sides = [
+        Embeddings.load(
+            dataset.folder / "vectors" / f"{language}.npy",
+            vocabulary=dataset.folder / "vectors" / f"{language}.vocab.txt",
+            cache=False,
+        )
+        for language in ("en", "fr")
+    ]
+    seeds = Lexicon([(word(i, "en"), word(i, "fr")) for i in range(0, 120, 2)])
+    space = Procrustes().align(*sides, seeds)
+    test = Lexicon.load(dataset.folder / TEST["xling"].format(pair="en-fr"))
+    expected = evaluate(space, test, bootstrap=0)
+    for direction, result in expected.directions():
+        assert outcome["systems"]["space"][direction]["p@1"] == pytest.approx(result["p@1"])
+
+
+def test_what_an_outcome_says_of_itself(
+    measured: tuple[dict[str, Any], list[Any]], dataset: Dataset, encoder: Path
+) -> None:
+    outcome, _ = measured
+    (task,) = plan(dataset, encoder, systems=SYSTEMS)
+    assert (outcome["key"], outcome["status"], outcome["error"]) == (task.key, "done", "")
+    assert Unit.from_dict(outcome["unit"]) == task.unit
+    assert Config.from_dict(outcome["config"]) == task.config
+    assert outcome["data"] == task.data
+    assert set(outcome["versions"]) == {"blicer", "python", "torch", "transformers", "numpy"}
+    assert outcome["machine"]["cores"] >= 1
+    assert outcome["seeds_used"] == 60
+    assert outcome["held_out"] == 18  # 15 % of 60, both directions
+    assert set(outcome["seconds"]) == {"fit", "score", "total"}
+    system = outcome["systems"]["tuned+endings"]
+    assert system["scorers"] == ["endings", "cross-encoder"]
+    assert len(system["curve"]) == 101
+    best = max(value for _, value in outcome["systems"]["tuned"]["curve"])
+    lam = outcome["systems"]["tuned"]["weights"]["cross-encoder"]
+    assert dict(map(tuple, outcome["systems"]["tuned"]["curve"]))[lam] == best
+    assert [n for n, s in outcome["systems"].items() if s["default"]] == ["tuned"]
+
+
+def test_nothing_is_chosen_on_the_test_dictionary(
+    measured: tuple[dict[str, Any], list[Any]], encoder: Path, tmp_path: Path
+) -> None:
+    outcome, _ = measured
+    other = make_world(tmp_path / "data")
+    file = other.folder / TEST["xling"].format(pair="en-fr")
+    file.write_text("".join(f"{word(i, 'en')}\t{word(i + 1, 'fr')}\n" for i in range(40)))
+    (task,) = plan(other, encoder, systems=SYSTEMS)
+    again = run_unit(task.unit, other, tmp_path / "work")
+    for name in SYSTEMS:
+        assert again["systems"][name]["weights"] == outcome["systems"][name]["weights"]
+        assert again["systems"][name]["curve"] == outcome["systems"][name]["curve"]
+    assert again["key"] != outcome["key"]
+
+
+def test_units_share_spaces_and_each_reports_its_whole_time(
+    dataset: Dataset, encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    aligned = []
+    align = Procrustes.align
+
+    def slow(self: Procrustes, *arguments: Any) -> Any:
+        import time
+
+        aligned.append(arguments)
+        time.sleep(0.3)
+        return align(self, *arguments)
+
+    monkeypatch.setattr(Procrustes, "align", slow)
+    first, second = plan(dataset, encoder, alphas=[0.0, 1.0])
+    outcomes = [run_task(task, dataset, tmp_path) for task in (first, second)]
+    assert len(aligned) == 2  # without the held-out words, and on all seeds
+    for outcome in outcomes:
+        assert outcome["seconds"]["fit"] >= 0.6
+    assert not list(tmp_path.glob("reranker-*"))
+    assert len([path for path in tmp_path.glob("space-*") if path.is_dir()]) == 2
+    kept = run_task(first, dataset, tmp_path, keep_rerankers=True)
+    assert len([path for path in tmp_path.glob("reranker-*") if path.is_dir()]) == 2
+    assert kept["systems"] == outcomes[0]["systems"]
+
+
+def test_only_the_space_trains_nothing(
+    dataset: Dataset, encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TimedWorkshop, "cross_encoder", None)  # calling it would fail
+    (task,) = plan(dataset, encoder, systems=["space"])
+    outcome = run_task(task, dataset, tmp_path)
+    assert list(outcome["systems"]) == ["space"]
+    assert outcome["systems"]["space"]["weights"] == {"csls": 1.0}
+
+
+def test_a_missing_package_drops_its_systems_alone(
+    dataset: Dataset, encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing() -> None:
+        raise MissingDependency("usem", "The scorer use-cosine", extra="use")
+
+    monkeypatch.setattr(blicer.scorers.use_cosine, "_load_encoder", missing)
+    (task,) = plan(dataset, encoder, systems=["A", "B"])
+    outcome = run_task(task, dataset, tmp_path)
+    assert list(outcome["systems"]) == ["space"]
+    assert set(outcome["dropped"]) == {"A", "B"}
+    assert "pip install 'blicer[use]'" in outcome["dropped"]["A"]
+    assert outcome["status"] == "done"
+
+
+def test_a_given_lambda_is_for_one_scorer(dataset: Dataset, encoder: Path, tmp_path: Path) -> None:
+    (task,) = plan(dataset, encoder, systems=SYSTEMS, settings={**SETTINGS, "mixing_weight": 0.25})
+    systems = run_task(task, dataset, tmp_path)["systems"]
+    assert systems["tuned"]["weights"] == {"csls": 0.75, "cross-encoder": 0.25}
+    assert systems["untuned"]["weights"] == {"csls": 0.75, "untuned": 0.25}
+    assert sum(systems["tuned+endings"]["weights"].values()) == pytest.approx(1)
+
+
+def test_a_space_from_files_in_either_order(
+    dataset: Dataset, encoder: Path, tmp_path: Path
+) -> None:
+    own = make_world(tmp_path / "data")
+    sides = [own.embeddings(language, 100) for language in ("en", "fr")]
+    seeds = own.seeds("en", "fr", "5k").load()
+    Procrustes().align(*sides, seeds).save(own.folder / "spaces" / "en-fr.5k")
+    there, back = (
+        run_task(plan(own, encoder, spaces=["files"], pairs=[pair])[0], own, tmp_path / "work")
+        for pair in ("en-fr", "fr-en")
+    )
+    for one, other in (("forward", "backward"), ("backward", "forward")):
+        assert there["systems"]["space"][one] == back["systems"]["space"][other]
+    with pytest.raises(InputError, match=r"there is no space .*en-ru\.5k; make it with: blicer"):
+        plan(own, encoder, spaces=["files"], pairs=["en-ru"])
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (InputError("the file is empty"), "the file is empty"),
+        (KeyError("a\nb"), "KeyError: 'a\\nb'"),
+        (MemoryError(), "there was not enough memory"),
+        (RuntimeError("first\nsecond"), "RuntimeError: first"),
+        (ValueError(), "ValueError"),
+    ],
+)
+def test_a_failed_unit_says_why_in_one_sentence(
+    dataset: Dataset, encoder: Path, error: Exception, sentence: str
+) -> None:
+    (task,) = plan(dataset, encoder)
+    outcome = failed(task, error)
+    assert (outcome["status"], outcome["error"], outcome["systems"]) == ("failed", sentence, {})
+    assert outcome["key"] == task.key
