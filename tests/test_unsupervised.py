@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from typer.testing import CliRunner
 
 import blicer.unsupervised as chain
-from blicer.align.first_dictionary import from_encoder
+from blicer.align import vecmap
+from blicer.align.colearning import co_learn, mutual_neighbours
 from blicer.align.space import Space
 from blicer.align.vecmap import VecMap
 from blicer.cli import app, commands  # noqa: F401 - registers the commands
@@ -19,6 +21,7 @@ from blicer.embeddings import Embeddings
 from blicer.errors import BlicerError, InputError
 from blicer.lexicon import Lexicon
 from blicer.recipe import Recipe
+from blicer.retrieval import Retriever
 from blicer.unsupervised import find_space, prepare_unsupervised, train_unsupervised
 from blicer.workshop import Workshop
 from tiny_models import tiny_encoder
@@ -53,23 +56,13 @@ def config(encoder: Path) -> Config:
     return Config.resolve("unsupervised", overrides=overrides)
 
 
-class Stub:
-    """An encoder whose vectors of words are given."""
-
-    encoder, device = "stub", "cpu"
-
-    def __init__(self, *sides: Embeddings) -> None:
-        self.known = {w: v for side in sides for w, v in zip(side.words, side.vectors, strict=True)}
-
-    def encode(self, words: list[str], *, cache: Path | None = None) -> np.ndarray:
-        return np.stack([self.known[word] for word in words])
+def unit(rows: np.ndarray) -> np.ndarray:
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
-def test_pairs_from_an_encoder_are_mutual_neighbours(sides: tuple[Embeddings, Embeddings]) -> None:
-    found = from_encoder(*sides, Stub(*sides), words=80).numpy()  # type: ignore[arg-type]
-    x, y = (
-        side.vectors[:80] / np.linalg.norm(side.vectors[:80], axis=1)[:, None] for side in sides
-    )
+def test_mutual_neighbours_by_a_naive_search(sides: tuple[Embeddings, Embeddings]) -> None:
+    x, y = (unit(side.vectors) for side in sides)
+    found = mutual_neighbours(Retriever(x, y))
     cosine = x @ y.T
     hub_x = np.sort(cosine, axis=1)[:, -10:].mean(axis=1)
     hub_y = np.sort(cosine, axis=0)[-10:].mean(axis=0)
@@ -78,6 +71,56 @@ def test_pairs_from_an_encoder_are_mutual_neighbours(sides: tuple[Embeddings, Em
     assert sorted(map(tuple, found.tolist())) == sorted(expected)
     scores = csls[found[:, 0], found[:, 1]]
     assert (np.diff(scores) <= 1e-5).all()  # the most confident first
+
+
+def two_noisy_views(noise: float) -> list[torch.Tensor]:
+    """Vectors of 400 words that differ by a rotation and noise, and an encoder's of the same."""
+    rng = np.random.default_rng(5)
+    words = rng.normal(size=(400, 16))
+    turn = np.linalg.qr(rng.normal(size=(16, 16)))[0]
+    own = rng.normal(size=(400, 16))
+
+    def seen(rows: np.ndarray) -> torch.Tensor:
+        return torch.tensor(unit(rows + noise * rng.normal(size=rows.shape)), dtype=torch.float32)
+
+    return [seen(words), seen(words @ turn), seen(own), seen(own)]
+
+
+def right(pairs: torch.Tensor) -> float:
+    return float((pairs[:, 0] == pairs[:, 1]).double().mean())
+
+
+def test_both_views_together_know_more_than_the_encoder_alone() -> None:
+    views = two_noisy_views(0.9)
+    alone, together = (co_learn(*views, rounds=rounds) for rounds in (0, 3))
+    assert right(together) > right(alone) + 0.1
+    assert len(together) > len(alone)
+
+
+def test_an_encoder_that_knows_nothing_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """VecMap from an encoder: believed where the views agree, not where they do not."""
+    x, y, own_x, own_y = two_noisy_views(0.3)
+    source = Embeddings([f"s{i}" for i in range(400)], x.numpy())
+    target = Embeddings([f"t{i}" for i in range(400)], y.numpy())
+
+    class Encoder:
+        def __init__(self, *_: object, **__: object) -> None:
+            self.order = order
+
+        def encode(self, words: Any) -> np.ndarray:
+            known = own_x if words[0] == "s0" else own_y[self.order]
+            return known.numpy()
+
+    monkeypatch.setattr(vecmap, "WordEncoder", Encoder)
+    order = torch.arange(400)
+    space = VecMap.preset("encoder", device="cpu").align(source, target)
+    assert space.settings["converged"] is True
+    best = space.retriever.search(1).indices[:, 0]
+    assert (best == np.arange(400)).mean() > 0.95
+    order = torch.randperm(400, generator=torch.Generator().manual_seed(0))
+    with pytest.warns(UserWarning, match="did not find a common structure"):
+        lost = VecMap.preset("encoder", device="cpu").align(source, target)
+    assert lost.settings["converged"] is False
 
 
 def verdicts(good: str | None, monkeypatch: pytest.MonkeyPatch) -> list[str]:

@@ -11,11 +11,12 @@ from torch import Tensor
 
 from blicer import progress
 from blicer.align.base import UNIT_CENTRE_UNIT, Aligner, prepare, seeds_to_indices
+from blicer.align.closed_form import final_map_
 from blicer.align.contrastive_step import contrastive_step, mapped_unit
 from blicer.align.linear import apply_
 from blicer.align.mining import NegativeMiner
 from blicer.align.space import Space
-from blicer.align.vecmap import INITS, VecMap, final_map_
+from blicer.align.vecmap import INITS, VecMap
 from blicer.augmentation import silver_pairs
 from blicer.devices import resolve_device
 from blicer.embeddings import Embeddings

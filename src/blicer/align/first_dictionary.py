@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import unicodedata
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -13,8 +12,6 @@ from blicer.align.induction import induce
 from blicer.align.linear import normalise_
 from blicer.embeddings import Embeddings
 from blicer.errors import InputError
-from blicer.retrieval import Retriever
-from blicer.wordencoder import WordEncoder
 
 
 def similarity_distributions(rows: Tensor) -> Tensor:
@@ -36,33 +33,6 @@ def from_distributions(
     lists_x, lists_y = similarity_distributions(x[:size]), similarity_distributions(y[:size])
     unused = torch.Generator()  # nothing is dropped, so nothing is drawn
     return induce(lists_x, lists_y, generator=unused, k_csls=k_csls, memory_gb=memory_gb).pairs
-
-
-def from_encoder(
-    source: Embeddings,
-    target: Embeddings,
-    encoder: WordEncoder,
-    *,
-    words: int = 20_000,
-    k_csls: int = 10,
-    cache: Path | None = None,
-) -> Tensor:
-    """Mutual nearest neighbours (CSLS) of the most frequent words under an encoder's own vectors.
-
-    The most confident come first.
-    """
-    sides = [encoder.encode(side.words[:words], cache=cache) for side in (source, target)]
-    retriever = Retriever(*sides, k_csls=k_csls, device=encoder.device)
-    there, back = retriever.search(1), retriever.search(1, reverse=True)
-    best = there.indices[:, 0]
-    mutual = np.flatnonzero(back.indices[best, 0] == np.arange(len(best)))
-    if not len(mutual):
-        raise InputError(
-            f"the encoder {encoder.encoder} finds no two words near each other; expected some for "
-            "a start from it (use seeds, identical words, or the unsupervised start)"
-        )
-    mutual = mutual[np.argsort(-there.scores[mutual, 0], kind="stable")]
-    return torch.from_numpy(np.stack([mutual, best[mutual]], axis=1))
 
 
 def from_identical(source: Embeddings, target: Embeddings) -> Tensor:

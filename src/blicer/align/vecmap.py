@@ -6,19 +6,15 @@ import warnings
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from blicer.align.base import Aligner, prepare, seeds_to_indices
-from blicer.align.first_dictionary import (
-    from_distributions,
-    from_encoder,
-    from_identical,
-    from_numerals,
-)
-from blicer.align.linear import apply_, cross_product, orthogonal_map
-from blicer.align.procrustes import distinct_pairs
+from blicer.align.closed_form import final_map_
+from blicer.align.colearning import co_learn
+from blicer.align.first_dictionary import from_distributions, from_identical, from_numerals
+from blicer.align.induction import induce
+from blicer.align.linear import orthogonal_map, unit_
 from blicer.align.selflearning import Learned, Schedule, self_learn
 from blicer.align.space import Space
 from blicer.align.trust import Trust, check_trust
@@ -30,7 +26,6 @@ from blicer.progress import note
 from blicer.wordencoder import WordEncoder
 
 INITS = ("seeds", "distributions", "encoder", "identical", "numerals")
-SMALLEST_VARIANCE = 1e-10  # of the largest: below it a direction is rounding error in float32
 
 
 class VecMap(Aligner):
@@ -62,6 +57,7 @@ class VecMap(Aligner):
         words: int = 20_000,
         init_words: int = 4_000,
         encoder: str = "lite",
+        encoder_rounds: int = 3,
         k_csls: int = 10,
         keep_start: float = 0.1,
         keep_factor: float = 2.0,
@@ -87,6 +83,7 @@ class VecMap(Aligner):
         self.words = words
         self.init_words = init_words
         self.encoder = encoder
+        self.encoder_rounds = encoder_rounds
         self.k_csls = k_csls
         self.keep_start = keep_start
         self.keep_factor = keep_factor
@@ -101,36 +98,72 @@ class VecMap(Aligner):
         device = resolve_device(self.device)
         pairs = self._given_dictionary(source, target, seeds)
         x, y = prepare(source, target, device=device)
-        if pairs is None:
+        learned = None
+        if self.init == "encoder":
+            learned = self._learn_with_encoder(source, target, x, y)
+        elif pairs is None:
             pairs = from_distributions(
                 x, y, words=self.init_words, k_csls=self.k_csls, memory_gb=self.memory_gb
             )
-        outcome: dict[str, Any] = {"first_pairs": len(pairs)}
-        if self.self_learning:
-            learned = self_learn(
-                x, y, pairs, self._schedule(), seed=self.seed, memory_gb=self.memory_gb
-            )
+        outcome: dict[str, Any] = {}
+        if pairs is not None:
+            outcome["first_pairs"] = len(pairs)
+            if self.self_learning:
+                schedule = self._schedule()
+                learned = self_learn(
+                    x, y, pairs, schedule, seed=self.seed, memory_gb=self.memory_gb
+                )
+        if learned is not None:
             pairs = learned.pairs
             trust = check_trust(
                 x, y, pairs, seed=self.seed, k_csls=self.k_csls, memory_gb=self.memory_gb
             )
             outcome |= self._verdict(learned, trust)
+        assert pairs is not None  # one of the starts gave them
         outcome["whitened"] = final_map_(x, y, pairs, self.reweight)
         return self.space(source, target, x, y, **outcome)
+
+    def _learn_with_encoder(
+        self, source: Embeddings, target: Embeddings, x: Tensor, y: Tensor
+    ) -> Learned:
+        """A dictionary from the encoder's own vectors and, with self-learning, from both views."""
+        encoder = WordEncoder(self.encoder, device=self.device)
+        own = [
+            unit_(torch.from_numpy(encoder.encode(side.words[: self.words])).to(x.device))
+            for side in (source, target)
+        ]
+        rounds = self.encoder_rounds if self.self_learning else 0
+        head_x, head_y = x[: self.words], y[: self.words]
+        pairs = co_learn(
+            head_x,
+            head_y,
+            *own,
+            rounds=rounds,
+            reweight=self.reweight,
+            k_csls=self.k_csls,
+            memory_gb=self.memory_gb,
+        )
+        turn = orthogonal_map(head_x[pairs[:, 0]], head_y[pairs[:, 1]]).to(x.dtype).to(x.device)
+        generator = torch.Generator().manual_seed(self.seed)
+        induced = induce(
+            head_x @ turn,
+            head_y,
+            generator=generator,
+            k_csls=self.k_csls,
+            memory_gb=self.memory_gb,
+        )
+        return Learned(pairs, induced.objective, rounds, stalled=True)
 
     def _given_dictionary(
         self, source: Embeddings, target: Embeddings, seeds: Lexicon | None
     ) -> Tensor | None:
-        """The first dictionary as far as words give it; None for the unsupervised start."""
+        """The first dictionary as far as words give it; None if vectors have to."""
         if self.init == "seeds":
             return torch.from_numpy(seeds_to_indices(source, target, seeds, method="VecMap"))
         if seeds is not None:
             note(f"the seeds are not used: this mode starts from {self.init}")
         if self.init == "identical":
             return from_identical(source, target)
-        if self.init == "encoder":
-            encoder = WordEncoder(self.encoder, device=self.device)
-            return from_encoder(source, target, encoder, words=self.words, k_csls=self.k_csls)
         return from_numerals(source, target) if self.init == "numerals" else None
 
     def _schedule(self) -> Schedule:
@@ -172,45 +205,3 @@ class VecMap(Aligner):
             "another seed of the random draws, and check that both sides are vectors of frequent "
             "words, most frequent first"
         )
-
-
-def whitening(rows: Tensor) -> Tensor | None:
-    """The symmetric (d, d) float64 W that makes ``rows @ W`` uncorrelated; None if ill-posed."""
-    variances, directions = torch.linalg.eigh(cross_product(rows, rows))
-    if float(variances[0]) <= SMALLEST_VARIANCE * float(variances[-1]):
-        return None
-    scaled: Tensor = (directions / variances.sqrt()) @ directions.T
-    return scaled
-
-
-def final_map_(x: Tensor, y: Tensor, pairs: Tensor, reweight: float) -> bool:
-    """VecMap's supervised map, applied to both matrices in place. True if it could whiten.
-
-    Whitened seeds give canonical correlations. With fewer than 2·d distinct seeds some of these
-    are 1 whatever the data (two d-dimensional subspaces of a smaller space always meet), with
-    fewer than d the whitening itself does not exist. Then the orthogonal map, which is well-posed,
-    takes its place (on held-out seeds it is better there by 4 to 20 points of P@1).
-    """
-    dimensions, distinct = x.shape[1], distinct_pairs(np.asarray(pairs))
-    rows_x = x[pairs[:, 0].to(x.device)]
-    rows_y = y[pairs[:, 1].to(y.device)]
-    whiten_x = whitening(rows_x) if distinct >= 2 * dimensions else None
-    whiten_y = whitening(rows_y) if distinct >= 2 * dimensions else None
-    if whiten_x is None or whiten_y is None:
-        why = (
-            f"{distinct} distinct seed pairs are too few to whiten {dimensions} dimensions"
-            f" (at least {2 * dimensions} are needed)"
-            if distinct < 2 * dimensions
-            else "the seed vectors do not span all dimensions"
-        )
-        note(f"{why}: mapped by orthogonal Procrustes instead")
-        apply_(x, orthogonal_map(rows_x, rows_y))
-        return False
-    correlation = whiten_x.T @ cross_product(rows_x, rows_y) @ whiten_y
-    left, scales, right = torch.linalg.svd(correlation)
-    weights = torch.diag(scales.clamp(min=0) ** reweight)
-    # whiten, rotate, re-weight, de-whiten with the side's own whitening (seen in the rotated axes)
-    apply_(x, whiten_x @ left @ weights @ left.T @ torch.linalg.inv(whiten_x) @ left)
-    turn = right.T
-    apply_(y, whiten_y @ turn @ weights @ right @ torch.linalg.inv(whiten_y) @ turn)
-    return True

@@ -1,3 +1,15 @@
 """Importing this module registers every command, in the order in which help lists them."""
 
-from blicer.cli import align, data, demo, evaluate, inspect, pairs, train, translate  # noqa: F401
+# ruff: noqa: F401
+from blicer.cli import (
+    align,
+    benchmark,
+    data,
+    demo,
+    evaluate,
+    inspect,
+    pairs,
+    several,
+    train,
+    translate,
+)
