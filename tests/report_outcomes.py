@@ -101,3 +101,22 @@ def outcome(
 def failure(error: str = "there was not enough memory", **unit: Any) -> dict[str, Any]:
     failed = outcome({"space": (0.1, 0.1)}, **unit)
     return {**failed, "status": "failed", "error": error, "systems": {}}
+
+
+def two_setups() -> list[dict[str, Any]]:
+    """5k: gains of 10, 20, 4 and −2 points; 1k: gains of 5 and 0 points (default system)."""
+    return [
+        outcome(
+            {"space": (0.40, 0.30), "tuned": (0.45, 0.40), "tuned+endings": (0.50, 0.50)},
+            space="vecmap",
+        ),
+        outcome(
+            {"space": (0.50, 0.42), "tuned": (0.50, 0.41), "tuned+endings": (0.54, 0.40)},
+            space="c1",
+        ),
+        outcome(
+            {"space": (0.20, 0.30), "tuned": (0.26, 0.28), "tuned+endings": (0.25, 0.30)},
+            space="vecmap",
+            setup="1k",
+        ),
+    ]

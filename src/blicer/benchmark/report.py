@@ -77,8 +77,6 @@ def make_document(outcomes: Sequence[dict[str, Any]]) -> Document:
         blocks += _pictures(before_and_after(main))
         blocks += _papers_tables(cells, main, runs)
         blocks += [Heading("Every cell"), *every_cell(cells), *dropped(runs)]
-    elif runs:
-        blocks.append(Text("No finished unit has a score, so there are no figures."))
     else:
         blocks.append(Text("No unit finished, so there are no figures."))
     if took := times(runs):

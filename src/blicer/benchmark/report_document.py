@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 NOTHING = "–"
@@ -74,8 +75,13 @@ class Cards:
 class Picture:
     name: str  # of its file, without the ending
     title: str
-    svg: str
+    draw: Callable[[], str]
     caption: str
+
+    @cached_property
+    def svg(self) -> str:
+        """Drawn when it is wanted: that takes longer than all the rest of a report."""
+        return self.draw()
 
 
 @dataclass(frozen=True)

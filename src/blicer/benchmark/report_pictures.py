@@ -6,6 +6,7 @@ import re
 import statistics
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -52,7 +53,7 @@ def lambda_pictures(runs: Sequence[Run]) -> list[Picture]:
             Picture(
                 _slug("lambda", dataset, setup, encoder, system),
                 title,
-                draw_curves(curves, title, "λ", "P@1 on held-out words, %", marks=False),
+                partial(draw_curves, curves, title, "λ", "P@1 on held-out words, %", marks=False),
                 f"P@1 on held-out seed words over λ, the share of the score that is not "
                 f"CSLS; means of {plural(units, 'unit')}. The mark is the mean of the chosen λ.",
             )
@@ -126,7 +127,7 @@ def alpha_pictures(cells: Sequence[Cell]) -> list[Picture]:
             Picture(
                 _slug("alpha", dataset, setup, encoder, template),
                 title,
-                draw_curves(groups[key], title, "α", "P@1 on test words, %", marks=True),
+                partial(draw_curves, groups[key], title, "α", "P@1 on test words, %", marks=True),
                 f"P@1 of the tuned encoder mixed with CSLS on the test words over α; "
                 f"means of {places_text} directions. Nothing is chosen by it.",
             )
@@ -162,11 +163,12 @@ def before_and_after(cells: Sequence[Cell]) -> list[Picture]:
         setups = groups[dataset, encoder]
         title = f"{dataset_name(dataset)}, {encoder}"
         count = sum(len(found) for found in setups.values())
+        ordered = {name: setups[name] for name in sorted(setups, key=setup_order)}
         pictures.append(
             Picture(
                 _slug("before-after", dataset, encoder),
                 title,
-                draw_dots({name: setups[name] for name in sorted(setups, key=setup_order)}, title),
+                partial(draw_dots, ordered, title),
                 f"{plural(count, 'setup')}, each a dot: P@1 of the space alone, and of "
                 "the default system. Above the line the setup is won.",
             )

@@ -121,12 +121,12 @@ def _run(outcome: Mapping[str, Any]) -> Run:
             clean(unit.get("template")),
             number(unit.get("alpha")) or 0.0,
             _whole(unit.get("max_words")),
-            clean(json.dumps(settings, sort_keys=True, default=str)) if settings else "",
+            _settings(settings),
         ),
         training_seed=_whole(unit.get("training_seed")),
         asked=tuple(map(clean, asked)) if isinstance(asked, list | tuple) else (),
         preset=clean(mapping(outcome.get("config")).get("preset")),
-        error=_error(outcome, bool(unit), bool(systems)),
+        error=_error(outcome, bool(unit), _has_scores(systems)),
         systems=systems,
         dropped=_texts(outcome.get("dropped")),
         seconds={
@@ -141,9 +141,23 @@ def _run(outcome: Mapping[str, Any]) -> Run:
     )
 
 
-def _error(outcome: Mapping[str, Any], has_unit: bool, has_systems: bool) -> str:
+def _settings(given: Mapping[str, Any]) -> str:
+    if not given:
+        return ""
+    return clean(json.dumps(dict(given), sort_keys=True, default=str, ensure_ascii=False))
+
+
+def _has_scores(systems: Mapping[str, Mapping[str, Any]]) -> bool:
+    return any(
+        number(mapping(found.get(side)).get("p@1")) is not None
+        for found in systems.values()
+        for side in ("forward", "backward")
+    )
+
+
+def _error(outcome: Mapping[str, Any], has_unit: bool, has_scores: bool) -> str:
     if not has_unit:
         return "this is not the outcome of a unit of work"
     if outcome.get("status") != "done":
         return clean(outcome.get("error")) or "it did not finish and does not say why"
-    return "" if has_systems else "it has no scores of any system"
+    return "" if has_scores else "it has no scores of any system"

@@ -1,0 +1,214 @@
+"""Counting, correction for many tests, cells and commands, each against something simpler."""
+
+from __future__ import annotations
+
+import itertools
+import shlex
+import statistics
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from blicer.benchmark.report_cells import main_cells, make_cells, setup_order
+from blicer.benchmark.report_command import commands
+from blicer.benchmark.report_document import escaped, percent, points
+from blicer.benchmark.report_runs import read_outcomes
+from blicer.benchmark.report_tally import system, tally, the_default
+from blicer.benchmark.significance import holm, over_training_seeds
+from report_outcomes import outcome
+
+
+def cells_of(outcomes):
+    return make_cells(read_outcomes(outcomes)[0])
+
+
+def step_down(p_values: list[float], level: float) -> list[bool]:
+    """Holm as he wrote it: reject from the smallest p up, until one is not small enough."""
+    rejected = [False] * len(p_values)
+    left = len(p_values)
+    for place in sorted(range(len(p_values)), key=lambda place: p_values[place]):
+        if p_values[place] * left >= level:
+            break
+        rejected[place] = True
+        left -= 1
+    return rejected
+
+
+@given(
+    st.lists(st.floats(0, 1) | st.sampled_from([0.0001, 0.001, 0.01]), max_size=40),
+    st.sampled_from([0.01, 0.05, 0.2]),
+)
+def test_holm_is_the_step_down_test(p_values, level):
+    assert [p < level for p in holm(p_values)] == step_down(p_values, level)
+
+
+def test_holm_by_hand():
+    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert holm([]) == []
+
+
+def test_training_seeds_that_disagree_claim_nothing():
+    assert over_training_seeds([0.1, 0.2], [0.001, 0.03]) == 0.03
+    assert over_training_seeds([0.1, -0.2], [0.001, 0.03]) == 1.0
+    assert over_training_seeds([-0.1, -0.2], [0.01, 0.001]) == 0.01
+    assert over_training_seeds([0.1, 0.0], [0.01, 1.0]) == 1.0
+
+
+fractions = st.integers(0, 20).map(lambda number: number / 20)
+measured = st.tuples(
+    fractions, fractions, fractions, fractions, st.sampled_from([0.001, 0.04, 0.3])
+)
+
+
+@given(st.lists(measured, min_size=1, max_size=6), st.integers(1, 3))
+def test_won_and_lost_and_level_are_all(figures, seeds):
+    outcomes = [
+        outcome(
+            {"space": (a, b), "tuned": (c, d)},
+            target=f"t{place // seeds}",
+            training_seed=place % seeds,
+            default="tuned",
+            p_value=p,
+        )
+        for place, (a, b, c, d, p) in enumerate(figures)
+    ]
+    found = tally(cells_of(outcomes), the_default)
+    # By hand: the gains of a direction, its mean over the training seeds, and its sign.
+    gains: dict[tuple[str, bool], list[float]] = {}
+    for place, (a, b, c, d, _) in enumerate(figures):
+        gains.setdefault((f"t{place // seeds}", False), []).append(c - a)
+        gains.setdefault((f"t{place // seeds}", True), []).append(d - b)
+    means = [round(statistics.fmean(one), 9) for one in gains.values()]
+    assert found.won + found.lost + found.level == found.all == len(means)
+    assert found.won == sum(mean > 0 for mean in means)
+    assert found.lost == sum(mean < 0 for mean in means)
+    assert found.significant_holm <= found.significant <= found.won
+    assert found.significant_losses <= found.lost
+    assert found.means["xling", "5k"].value == pytest.approx(statistics.fmean(means), abs=1e-6)
+
+
+def test_a_system_that_some_cells_lack_is_counted_where_it_is():
+    outcomes = [
+        outcome({"space": (0.4, 0.4), "tuned": (0.5, 0.5), "B": (0.3, 0.6)}),
+        outcome({"space": (0.4, 0.4), "tuned": (0.5, 0.5)}, target="ru"),
+    ]
+    cells = cells_of(outcomes)
+    assert tally(cells, system("tuned")).all == 4
+    found = tally(cells, system("B"))
+    assert (found.won, found.lost, found.all) == (1, 1, 2)
+    assert tally(cells, system("nothing")).all == 0
+
+
+def test_the_variant_of_most_cells_stands_for_a_setup():
+    systems = {"space": (0.4, 0.4), "tuned": (0.5, 0.5)}
+    outcomes = [outcome(systems, target=target) for target in ("fr", "ru")]
+    outcomes += [outcome(systems, target="fr", template=f"T{number}") for number in (2, 3, 15)]
+    chosen = main_cells(cells_of(outcomes))
+    assert {cell.variant.template for cell in chosen} == {"T1"}
+    assert len(chosen) == 4
+
+
+def test_of_equally_many_the_usual_variant_stands_for_a_setup():
+    systems = {"space": (0.4, 0.4), "tuned": (0.5, 0.5)}
+    lite = [outcome(systems, alpha=alpha) for alpha in (0.0, 0.5, 1.0)]
+    assert {cell.variant.alpha for cell in main_cells(cells_of(lite))} == {0.0}
+    large = [
+        outcome(systems, alpha=alpha, template="T15", encoder="xlm-roberta-large", setup=setup)
+        for alpha in (0.0, 0.7, 1.0)
+        for setup in ("5k", "1k")
+    ]
+    chosen = {(cell.place.setup, cell.variant.alpha) for cell in main_cells(cells_of(large))}
+    assert chosen == {("5k", 0.7), ("1k", 1.0)}  # the paper's
+
+
+def test_other_data_are_other_cells_not_training_seeds():
+    first = outcome({"space": (0.4, 0.4), "tuned": (0.5, 0.5)})
+    second = outcome({"space": (0.4, 0.4), "tuned": (0.7, 0.7)})
+    second["data"]["test"] = "e" * 64
+    cells = cells_of([first, second])
+    assert len(cells) == 4
+    assert all(len(cell.systems["tuned"].by_seed) == 1 for cell in cells)
+
+
+def test_setups_in_order():
+    given_order = ["zero-shot", "500", "own", "1k", "unsupervised", "5k", "k", "²"]
+    ordered = sorted(given_order, key=setup_order)
+    assert ordered == ["5k", "1k", "500", "unsupervised", "zero-shot", "k", "own", "²"]
+
+
+def units_of(command: str) -> set[tuple[str, ...]]:
+    """What a command line asks for, read as a shell would."""
+    words = shlex.split(command)
+    assert words[:3] == ["blicer", "benchmark", "run"]
+    options: dict[str, list[str]] = {}
+    for name, value in zip(words[4::2], words[5::2], strict=True):
+        options[name.removeprefix("--")] = value.split(",")
+    lists = ["pairs", "setups", "spaces", "encoders", "templates", "alphas", "training-seeds"]
+    return set(itertools.product(*(options.get(name, [""]) for name in lists)))
+
+
+@given(
+    st.sets(
+        st.tuples(
+            st.sampled_from(["fr", "ru", "fi"]),
+            st.sampled_from(["5k", "1k"]),
+            st.sampled_from(["c1", "vecmap"]),
+            st.sampled_from(["T1", "T2"]),
+            st.sampled_from([0.0, 0.5]),
+            st.sampled_from([33, 34]),
+        ),
+        min_size=1,
+        max_size=20,
+    )
+)
+def test_the_commands_make_these_units_and_no_others(units):
+    systems = {"space": (0.4, 0.4), "tuned": (0.5, 0.5)}
+    outcomes = [
+        outcome(systems, target=target, setup=setup, space=space, template=template, alpha=alpha,
+                training_seed=seed)
+        for target, setup, space, template, alpha, seed in units
+    ]  # fmt: skip
+    expected = {
+        (
+            f"en-{target}",
+            setup,
+            space,
+            "lite",
+            "" if template == "T1" else template,  # what lite has unless told otherwise
+            "" if alpha == 0 else f"{alpha:g}",
+            str(seed),
+        )
+        for target, setup, space, template, alpha, seed in units
+    }
+    found = [units_of(command) for command in commands(read_outcomes(outcomes)[0])]
+    assert set().union(*found) == expected
+    assert sum(map(len, found)) == len(expected)
+
+
+def test_a_whole_matrix_is_one_command():
+    systems = {"space": (0.4, 0.4), "tuned": (0.5, 0.5)}
+    outcomes = [
+        outcome(systems, target=target, setup=setup, space=space, settings={"n_neg": 8, "x": "a b"})
+        for target in ("fr", "ru")
+        for setup in ("5k", "1k")
+        for space in ("vecmap", "rcsls")
+    ]
+    assert commands(read_outcomes(outcomes)[0]) == [
+        "blicer benchmark run xling --data DATA --pairs en-fr,en-ru --setups 5k,1k "
+        "--spaces rcsls,vecmap --encoders lite --training-seeds 33 --systems space,tuned "
+        "--max-words 60000 --set n_neg=8 --set 'x=a b' -o OUT"
+    ]
+
+
+def test_numbers_as_text():
+    assert percent(0.12345, 2, "+") == "+12.35"
+    assert percent(-0.0001) == "0.0"
+    assert percent(-0.0001, 1, "+") == "+0.0"
+    assert points(-1.5, 1) == "−1.5"
+    assert percent(None) == "–"
+
+
+def test_markdown_shows_what_it_is_given():
+    assert escaped("a|b*c_d <x> [y]") == r"a\|b\*c\_d \<x\> \[y\]"
+    assert escaped("two\nlines") == "two lines"
