@@ -18,6 +18,7 @@ from blicer.errors import InputError
 from blicer.lexicon import Lexicon
 from blicer.progress import note
 from blicer.recipe import Recipe
+from blicer.scorers import NEED_SEEDS
 from blicer.scorers.cross_encoder import NAME as CROSS_ENCODER
 from blicer.train import Prepared, held_out_splits
 from blicer.translator import Translator
@@ -244,20 +245,22 @@ def _without_seeds(
 ) -> Prepared:
     """A pair that has no seeds: CSLS of an unsupervised space and the shared cross-encoder.
 
-    Other scorers learn from a pair's own seeds, so they have no part in it. Silver pairs serve to
-    scale CSLS; nothing is trained on them.
+    A scorer that learns from a pair's own seeds has no part in it. Silver pairs serve to scale
+    CSLS; nothing is trained on them.
     """
-    alone = replace(recipe, scorers=(CROSS_ENCODER,))
+    alone = replace(
+        recipe, scorers=tuple(name for name in recipe.scorers if name not in NEED_SEEDS)
+    )
     workshop = Workshop(*sides, config, alone, folder)
     space, tried = find_space(workshop, init)
     silver = config.replace(n_aug=config.n_aug or 4_000)
     scaled = Workshop(*sides, silver, replace(alone, space=space), folder)
     pairs = scaled.pairs(scaled.space(Lexicon([])), Lexicon([]))
     fitted = Fitted(space, pairs, scaled.scorers(space, pairs, reranker))
-    column = 1 + recipe.scorers.index(CROSS_ENCODER)
+    columns = [0, *(1 + recipe.scorers.index(name) for name in alone.scorers)]
     view = None
     if views:
         joined = HeldOutView.joined(list(views))
-        view = HeldOutView(joined.parts[..., [0, column]], joined.is_gold)
+        view = HeldOutView(joined.parts[..., columns], joined.is_gold)
     notes = {"zero_shot": {"tried": tried, "chosen_on": "held-out seed words of the other pairs"}}
     return Prepared(fitted, view, 0, True, config, alone, notes=notes)

@@ -54,6 +54,11 @@ class Prepared:
     notes: dict[str, Any] = field(default_factory=dict)
     """What else the translator should say of how it came about."""
 
+    @property
+    def scorers(self) -> tuple[str, ...]:
+        """What stands beside CSLS in the held-out view, in its order."""
+        return self.recipe.scorers
+
     def choose(self) -> tuple[Mixture, Calibration | None]:
         """Mixing weights and calibration, from held-out words alone."""
         return choose(self.held_out, self.config, self.recipe)

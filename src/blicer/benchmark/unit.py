@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from blicer.benchmark.dataset import UNSUPERVISED, ZERO_SHOT, Dataset, Digests, vocabulary_of
 from blicer.benchmark.machine import machine, versions
 from blicer.benchmark.systems import (
+    NEED_A_PACKAGE,
     SYSTEMS,
     choose_mixture,
     default_system,
@@ -36,6 +37,7 @@ DONE, FAILED = "done", "failed"
 FILES = "files"
 KEY_DIGITS = 16
 DIRECTIONS = ("forward", "backward")
+ZERO_SHOT_WORDS = 2_000  # pivot words of either dictionary (METHOD.md §3)
 _PRESETS = {UNSUPERVISED: "unsupervised", ZERO_SHOT: "zero_shot"}
 
 
@@ -50,6 +52,7 @@ class Unit:
     pivot: str = ""
     space: str
     space_mode: str = ""
+    """The space's mode; without seeds, where it starts (encoder, identical, …)."""
     encoder: str
     template: str
     alpha: float
@@ -149,19 +152,43 @@ def seed_pairs(unit: Unit) -> list[tuple[str, str, str]]:
     if unit.setup == UNSUPERVISED:
         return []
     if unit.setup == ZERO_SHOT:
-        return [(unit.source, unit.pivot, "5k"), (unit.pivot, unit.target, "5k")]
+        return [(unit.pivot, unit.source, "5k"), (unit.pivot, unit.target, "5k")]
     return [(unit.source, unit.target, unit.setup)]
 
 
 def prepare_for(unit: Unit, dataset: Dataset, workshop: Workshop, seeds: Lexicon) -> Prepared:
     """Fit the space and the scorers as the unit's setup asks."""
+    from blicer.several import prepare_zero_shot, without_shared_pivots
     from blicer.train import prepare
+    from blicer.unsupervised import AUTO, prepare_unsupervised
 
     if unit.setup == UNSUPERVISED:
-        raise InputError("the setup unsupervised cannot be run in a benchmark yet")
+        return prepare_unsupervised(workshop, init=unit.space_mode or AUTO)
     if unit.setup == ZERO_SHOT:
-        raise InputError("the setup zero-shot cannot be run in a benchmark yet")
+        to_source, to_target = without_shared_pivots(
+            dataset.seeds(unit.pivot, unit.source, "5k").load(),
+            dataset.seeds(unit.pivot, unit.target, "5k").load(),
+        )
+        return prepare_zero_shot(
+            dataset.embeddings(unit.pivot, unit.max_words),
+            workshop.source,
+            workshop.target,
+            first_words(to_source, ZERO_SHOT_WORDS),
+            first_words(to_target, ZERO_SHOT_WORDS),
+            workshop.config,
+            workshop.recipe,
+            init=unit.space_mode or AUTO,
+            work_dir=workshop.folder,
+        )
     return prepare(workshop, workshop.usable(seeds))
+
+
+def first_words(lexicon: Lexicon, words: int) -> Lexicon:
+    """The pairs of the first ``words`` source words."""
+    from blicer.lexicon import Lexicon
+
+    kept = set(list(lexicon.targets)[:words])
+    return Lexicon(pair for pair in lexicon.listed() if pair[0] in kept)
 
 
 def run_unit(unit: Unit, dataset: Dataset, work: Path) -> dict[str, Any]:
@@ -195,10 +222,15 @@ def run_task(
         source, target = (
             dataset.embeddings(language, unit.max_words) for language in (unit.source, unit.target)
         )
-    recipe = Recipe(space=space, space_mode=unit.space_mode).resolved(config, len(seeds))
+    mode = unit.space_mode if unit.setup not in _PRESETS else ""
+    recipe = Recipe(space=space, space_mode=mode).resolved(config, len(seeds))
     recipe = replace(recipe, scorers=scorers)  # none, if only the space is asked for
     workshop = TimedWorkshop(source, target, config, recipe, work)
     prepared = prepare_for(unit, dataset, workshop, seeds)
+    for name in [name for name, mixed in systems.items() if set(mixed) - set(prepared.scorers)]:
+        del systems[name]
+        dropped[name] = "it learns from seeds of the pair itself, and there are none"
+    scorers = prepared.scorers
     mixtures = {
         name: (mixed, choose_mixture(prepared.held_out, scorers, mixed, config))
         for name, mixed in systems.items()
@@ -256,6 +288,12 @@ def missing_systems(names: tuple[str, ...]) -> dict[str, str]:
         except MissingDependency as error:
             missing |= {name: str(error) for name in names if scorer in SYSTEMS[name]}
     return missing
+
+
+def could_run_now(dropped: Iterable[str]) -> bool:
+    """Whether one of these systems was left out for want of a package that is there by now."""
+    packaged = tuple(name for name in dropped if set(SYSTEMS[name]) & set(NEED_A_PACKAGE))
+    return len(missing_systems(packaged)) < len(packaged)
 
 
 def describe(task: Task, status: str, error: str = "") -> dict[str, Any]:

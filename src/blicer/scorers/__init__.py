@@ -25,6 +25,7 @@ SCORERS = tuple(_HOME)
 
 
 ENCODERS = ("cross-encoder", "untuned")
+NEED_SEEDS = ("endings",)  # learn from the seeds of their own language pair
 
 
 def check_scorer(name: str) -> None:
