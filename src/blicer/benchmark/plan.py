@@ -23,21 +23,6 @@ from blicer.benchmark.unit import (
 from blicer.errors import FileError, InputError
 from blicer.files import read_json, write_json
 
-ABLATIONS: dict[str, dict[str, Any]] = {
-    "encoders": {
-        "encoders": (
-            "xlm-roberta-large",
-            "xlm-roberta-base",
-            "bert-base-multilingual-uncased",
-        )
-    },
-    "templates": {"templates": tuple(f"T{number}" for number in range(1, 17))},
-    "alpha": {"alphas": tuple(step / 10 for step in range(11))},
-    "off-the-shelf": {"systems": ("space", "untuned", "tuned")},
-    "no-template": {"templates": ("T1", "T15")},
-}
-"""The paper's ablations: the lists that each of them fills in."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Matrix:

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from blicer.benchmark.unit import DIRECTIONS, DONE, Task
+from blicer.benchmark.systems import check_systems
+from blicer.benchmark.unit import DIRECTIONS, DONE, Task, could_run_now
 from blicer.errors import FileError, InputError
 from blicer.files import atomic_write, read_json, write_json
 
@@ -70,12 +71,11 @@ class Results:
         outcome = self.read(task.key)
         if outcome is None or outcome["status"] != DONE:
             return False
-        return set(task.unit.systems) <= {*outcome["systems"], *outcome.get("dropped", {})}
+        missing = set(task.unit.systems).difference(outcome["systems"])
+        return missing <= set(outcome["dropped"]) and not could_run_now(missing)
 
     def with_earlier_systems(self, task: Task) -> Task:
         """The systems that an earlier run asked for stay in the outcome."""
-        from blicer.benchmark.systems import check_systems
-
         outcome = self.read(task.key)
         if outcome is None or outcome["status"] != DONE:
             return task
@@ -198,7 +198,7 @@ def differences(
 
 def _checked(path: Path) -> dict[str, Any]:
     outcome = read_json(path)
-    wanted = {"key", "status", "error", "unit", "config", "data", "versions", "systems"}
+    wanted = {"key", "status", "error", "unit", "config", "data", "versions", "dropped", "systems"}
     if not isinstance(outcome, dict) or not wanted <= set(outcome):
         raise FileError(path, "is not the outcome of a unit")
     return outcome

@@ -31,6 +31,7 @@ SYSTEMS: dict[str, tuple[str, ...]] = {
 }
 """What each system mixes with CSLS. ``tuned`` is the paper's method; A and B are controls that
 learn nothing but their weights."""
+NEED_A_PACKAGE = ("use-cosine",)  # scorers from a package that is not always installed
 
 BOOTSTRAP = 10_000
 Integers = NDArray[np.int64]

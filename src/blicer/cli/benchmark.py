@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from blicer.benchmark.plan import Plan
     from blicer.benchmark.pool import Pool
     from blicer.benchmark.results import Results
-    from blicer.benchmark.unit import Task
 
 benchmark = typer.Typer(
     name="benchmark",
@@ -124,6 +123,7 @@ def run(
     Example: `blicer benchmark run xling --data data --pairs en-fr,en-ru --setups 5k,1k
     --spaces procrustes,vecmap -o results/xling`
     """
+    from blicer.benchmark.request import local_pool, ray_pool
     from blicer.benchmark.results import Results
     from blicer.benchmark.runner import left_to_do, run_plan
     from blicer.progress import note
@@ -137,9 +137,9 @@ def run(
         options = {"keep_rerankers": keep_rerankers}
         pool: Pool
         if ray is None:
-            pool = _local_pool(found, results, left, jobs, threads, options)
+            pool = local_pool(found, results, left, jobs, threads, **options)
         else:
-            pool = _ray_pool(found, results, ray, cpus_per_unit, gpus_per_unit, options)
+            pool = ray_pool(found, results, ray, cpus_per_unit, gpus_per_unit, **options)
         try:
             run_plan(left, pool, results)
         except KeyboardInterrupt:
@@ -245,101 +245,34 @@ def rerun(
     raise typer.Exit(1)
 
 
-def _local_pool(
-    dataset: Dataset,
-    results: Results,
-    tasks: list[Task],
-    jobs: int,
-    threads: int,
-    options: dict[str, Any],
-) -> Pool:
-    """Processes on this machine, no more than its memory holds."""
-    from blicer.benchmark.machine import cores, free_memory
-    from blicer.benchmark.memory import jobs_that_fit
-    from blicer.benchmark.pool import Job, LocalPool
-    from blicer.progress import note
-
-    fitting = jobs_that_fit(jobs, [task.unit for task in tasks], dataset, free_memory())
-    if fitting < jobs:
-        note(f"memory suffices for {fitting} of {jobs} jobs at a time")
-    each = threads or max(1, cores() // fitting)
-    return LocalPool(Job(dataset, results.work.resolve(), each, **options), fitting, each)
-
-
-def _ray_pool(
-    dataset: Dataset,
-    results: Results,
-    address: str,
-    cpus: float,
-    gpus: float,
-    options: dict[str, Any],
-) -> Pool:
-    """A Ray cluster; its nodes find data and results under the same absolute paths."""
-    from dataclasses import replace
-
-    from blicer.benchmark.pool import Job
-    from blicer.benchmark.ray_runner import RayPool
-
-    everywhere = replace(dataset, folder=dataset.folder.resolve())
-    job = Job(everywhere, results.work.resolve(), max(1, int(cpus)), **options)
-    return RayPool(job, address, cpus=cpus, gpus=gpus)
-
-
 def _dataset(name: str, data: Path) -> Dataset:
     from blicer.benchmark.dataset import Dataset
 
     return Dataset.find(name, data)
 
 
-_LISTS = ("pairs", "setups", "spaces", "encoders", "templates", "alphas", "training_seeds")
-
-
 def _lists(options: dict[str, Any]) -> dict[str, Any]:
     """The options that ``_plan`` takes, out of a command's own."""
-    names = (*_LISTS, "systems", "ablation", "max_words", "pivot", "settings")
+    from blicer.benchmark.request import LISTS
+
+    names = (*LISTS, "ablation", "max_words", "pivot", "settings")
     return {name: options[name] for name in names}
 
 
 def _plan(dataset: Dataset, results: Results, **options: Any) -> Plan:
     """The matrix that the options describe, as units."""
-    from blicer.benchmark.plan import ABLATIONS, Matrix, load_digests, make_plan, save_digests
-    from blicer.config import parse_assignments
-    from blicer.errors import InputError
+    from blicer.benchmark.plan import load_digests, make_plan, save_digests
+    from blicer.benchmark.request import read_matrix
 
-    kinds = {"alphas": float, "training_seeds": int}
-    lists: dict[str, Any] = {
-        name: _split(name, options[name], kinds.get(name, str)) for name in (*_LISTS, "systems")
-    }
-    if ablation := options["ablation"]:
-        if ablation not in ABLATIONS:
-            known = ", ".join(ABLATIONS)
-            raise InputError(f"there is no ablation {ablation!r}; there are {known}")
-        lists |= {name: lists[name] or values for name, values in ABLATIONS[ablation].items()}
-    lists["encoders"] = lists["encoders"] or ("lite",)
     digests = load_digests(results.work)
     planned = make_plan(
-        Matrix(
-            **lists,
-            max_words=options["max_words"],
-            pivot=options["pivot"],
-            settings=parse_assignments(options["settings"] or []),
-        ),
+        read_matrix(options),
         dataset,
         digests,
     )
     if results.work.is_dir():
         save_digests(results.work, digests)
     return planned
-
-
-def _split(name: str, text: str, kind: Any) -> tuple[Any, ...]:
-    from blicer.errors import InputError
-
-    try:
-        return tuple(kind(part.strip()) for part in text.split(",") if part.strip())
-    except ValueError as error:
-        option = name.replace("_", "-")
-        raise InputError(f"--{option} {text!r}: expected numbers with commas between") from error
 
 
 def _report(results: Results) -> list[Path]:

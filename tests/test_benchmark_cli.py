@@ -1,0 +1,236 @@
+"""``blicer benchmark``: from files to a table, a second run that does nothing, a row run again."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from benchmark_world import (
+    SETTINGS,
+    TRAIN,
+    made_up,
+    make_world,
+    plan,
+    write_dictionaries,
+    write_vectors,
+)
+from blicer.benchmark import pool, request
+from blicer.benchmark.dataset import Dataset
+from blicer.benchmark.pool import Outcome
+from blicer.benchmark.request import ABLATIONS, read_matrix
+from blicer.benchmark.results import Results, read_table
+from blicer.benchmark.summary import cells, verdict
+from blicer.benchmark.unit import Task, failed
+from blicer.cli import app, commands  # noqa: F401 - registers the commands
+from blicer.errors import InputError
+from tiny_models import tiny_encoder
+
+OPTIONS = {
+    "pairs": "en-fr",
+    "setups": "5k",
+    "spaces": "vecmap",
+    "encoders": "",
+    "templates": "",
+    "alphas": "",
+    "training_seeds": "33",
+    "systems": "",
+    "ablation": "",
+    "pivot": "en",
+    "max_words": 100,
+    "settings": [],
+}
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_encoder(tmp_path_factory.mktemp("encoder"))
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return make_world(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(autouse=True)
+def workers_find_the_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+
+
+class InThisProcess:
+    """A pool that runs a unit when it is waited for."""
+
+    capacity = 1
+
+    def __init__(self, run: Any, **_: Any) -> None:
+        self.run = run
+
+    def start(self, task: Task) -> None:
+        self.task = task
+
+    def wait(self) -> list[tuple[Task, Outcome | None]]:
+        return [(self.task, self.run(self.task))]
+
+    def close(self) -> None: ...
+
+
+def call(*arguments: Any) -> Any:
+    return CliRunner().invoke(app, ["benchmark", *map(str, arguments)], catch_exceptions=False)
+
+
+def asked(command: str, dataset: Dataset, encoder: Path, out: Path, *more: str) -> list[Any]:
+    settings = [part for name, value in SETTINGS.items() for part in ("--set", f"{name}={value}")]
+    where = ("--data", dataset.folder, "-o", out, "--encoders", encoder)
+    return [command, dataset.name, *where, *settings, "--setups", "5k", *more]
+
+
+def test_from_files_to_a_table_and_a_row_run_again(
+    dataset: Dataset, encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    # en-fi is not there: it is said, and the rest is done.
+    options = asked("run", dataset, encoder, out, "--pairs", "en-fr,fr-fi,en-ru")
+    options += ["--spaces", "procrustes", "--jobs", "2"]
+    result = call(*options)
+    assert result.exit_code == 1
+    assert "1 failed" in result.stdout
+    assert "blicer data get xling fr-fi" in result.stdout
+    assert "of 4 won" in result.stdout
+    assert "mean gain at 5k" in result.stdout
+    rows = read_table(out / "results.tsv")
+    assert {row["direction"] for row in rows} == {"en-fr", "fr-en", "en-ru", "ru-en"}
+    assert (out / "work" / ".gitignore").read_text() == "*\n"
+
+    # Again, without the pair that is not there: nothing is computed.
+    shutil.rmtree(out / "work")
+    options[options.index("en-fr,fr-fi,en-ru")] = "en-fr,en-ru"
+    again = call(*options)
+    assert again.exit_code == 0
+    assert not list((out / "work").glob("space-*"))
+    assert read_table(out / "results.tsv") == rows
+    shown = call("plan", *options[1:-2])
+    assert shown.stdout.splitlines()[-1] == "2 units, 2 done, 0 to do"
+
+    monkeypatch.setattr(pool, "LocalPool", InThisProcess)  # for speed
+    key = rows[0]["key"]
+    result = call("rerun", out, key[:6], "--data", dataset.folder)
+    assert (result.exit_code, result.stdout.strip()) == (0, f"{key}: the same figures")
+
+    # A figure that was tampered with is found.
+    file = out / "units" / f"{key}.json"
+    outcome = json.loads(file.read_text())
+    outcome["systems"]["space"]["forward"]["mrr"] += 0.25
+    file.write_text(json.dumps(outcome))
+    result = call("rerun", out, key, "--data", dataset.folder)
+    assert result.exit_code == 1
+    assert "space, forward: mrr was" in result.stdout
+
+    # As are other data.
+    other = tmp_path / "data"
+    shutil.copytree(dataset.folder, other)
+    with (other / TRAIN["xling"].format(pair="en-fr", size="5k")).open("a") as seeds:
+        seeds.write("new\tnouveau\n")
+    with pytest.raises(InputError, match="the data are not those of the row: seeds differ"):
+        call("rerun", out, key, "--data", other)
+
+
+def test_a_folder_of_ones_own(encoder: Path, tmp_path: Path) -> None:
+    own = tmp_path / "mine"
+    write_vectors(own, "en", "fr")
+    write_dictionaries(own, "en-fr", "own", "60")
+    result = call(
+        *("plan", own, "-o", tmp_path / "out", "--pairs", "fr-en", "--setups", "60"),
+        *("--encoders", encoder, "--spaces", "vecmap"),
+    )
+    assert result.exit_code == 0
+    key, state, label, systems = result.stdout.splitlines()[0].split("\t")
+    assert (len(key), state, systems) == (16, "to do", "space,tuned")
+    assert label.startswith("fr-en 60 vecmap")
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_fails_is_listed_with_its_sentence(
+    dataset: Dataset, encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unlucky(task: Task) -> Outcome:
+        bad = task.unit.target == "ru"
+        return failed(task, "the moon was full") if bad else made_up(task)
+
+    monkeypatch.setattr(request, "LocalPool", lambda *_: InThisProcess(unlucky))
+    arguments = asked("run", dataset, encoder, tmp_path, "--pairs", "en-fr,en-ru")
+    result = call(*arguments, "--spaces", "procrustes")
+    assert result.exit_code == 1
+    assert "2 of 2 won, 2 of them significantly" in result.stdout
+    assert "en-ru 5k procrustes" in result.stdout
+    assert "the moon was full" in result.stdout
+    result = call("report", tmp_path)
+    assert result.exit_code == 0
+    assert (tmp_path / "report.md").is_file()
+    assert (tmp_path / "report.html").is_file()
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "sentence"),
+    [
+        ("--alphas", "0,half", "--alphas '0,half': expected numbers with commas between"),
+        ("--ablation", "magic", "there is no ablation 'magic'"),
+        ("--setups", "all", "setup 'all': expected"),
+        ("--set", "alhpa=1", "did you mean 'alpha'"),
+        ("--systems", "X", "there is no system 'X'"),
+    ],
+)
+def test_bad_options_are_one_sentence(
+    dataset: Dataset, encoder: Path, tmp_path: Path, option: str, value: str, sentence: str
+) -> None:
+    with pytest.raises(InputError, match=sentence):
+        call(*asked("plan", dataset, encoder, tmp_path, "--pairs", "en-fr", option, value))
+
+
+@pytest.mark.parametrize("name", list(ABLATIONS))
+def test_ablations_fill_what_was_not_said(name: str) -> None:
+    matrix = read_matrix({**OPTIONS, "ablation": name})
+    for field, values in ABLATIONS[name].items():
+        assert getattr(matrix, field) == values
+    said = {"encoders": "lite", "templates": "T3", "alphas": "0.5", "systems": "A"}
+    matrix = read_matrix({**OPTIONS, **said, "ablation": name})
+    assert (matrix.encoders, matrix.templates) == (("lite",), ("T3",))
+    assert (matrix.alphas, matrix.systems) == ((0.5,), ("A",))
+
+
+def test_the_papers_ablations() -> None:
+    assert ABLATIONS["alpha"]["alphas"] == (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+    assert ABLATIONS["templates"]["templates"][::15] == ("T1", "T16")
+    assert len(ABLATIONS["encoders"]["encoders"]) == 3
+    assert read_matrix(OPTIONS).encoders == ("lite",)
+
+
+def test_the_verdict_by_hand(dataset: Dataset, encoder: Path) -> None:
+    tasks = plan(dataset, encoder, setups=["5k", "1k"])
+    outcomes = [made_up(task) for task in tasks]
+    gains = [(0.10, 0.01), (-0.02, 0.5), (0.03, 0.2), (0.05, 0.04)]
+    for at, (difference, p_value) in enumerate(gains):
+        direction = ("forward", "backward")[at % 2]
+        gain = outcomes[at // 2]["systems"]["tuned"][direction]
+        gain["gain"] = {**gain["gain"], "difference": difference, "p_value": p_value}
+    assert verdict(cells(outcomes)) == [
+        "3 of 4 won, 2 of them significantly (p < 0.05)",
+        "mean gain at 5k: +4.00 points over 2",
+        "mean gain at 1k: +4.00 points over 2",
+    ]
+    assert cells([failed(tasks[0], "no")]) == []
+
+
+def test_the_results_of_another_plan_stay(dataset: Dataset, encoder: Path, tmp_path: Path) -> None:
+    results = Results(tmp_path)
+    results.prepare()
+    for task in plan(dataset, encoder, alphas=[0, 1]):
+        results.write(made_up(task))
+    arguments = asked("run", dataset, encoder, tmp_path, "--pairs", "en-fr")
+    result = call(*arguments, "--spaces", "procrustes", "--alphas", "0", "--max-words", "200000")
+    assert result.exit_code == 0
+    assert "of 2 won" in result.stdout
+    assert {row["alpha"] for row in read_table(results.table)} == {0.0, 1.0}

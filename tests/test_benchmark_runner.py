@@ -1,0 +1,401 @@
+"""Running a plan: what is skipped, what is kept, what happens when something dies."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import blicer.scorers.use_cosine
+from benchmark_world import DiesOnce, made_up, make_world, plan, quick, sleeper
+from blicer.benchmark.dataset import Dataset
+from blicer.benchmark.machine import free_memory
+from blicer.benchmark.memory import jobs_that_fit, matrix_bytes, unit_memory
+from blicer.benchmark.pool import Job, LocalPool, Outcome, environment
+from blicer.benchmark.results import COLUMNS, Results, differences, read_table, rows
+from blicer.benchmark.runner import Queue, left_to_do, run_plan
+from blicer.benchmark.unit import Task, failed
+from blicer.config import Config
+from blicer.errors import BlicerError, FileError, InputError, MissingDependency
+from tiny_models import tiny_encoder
+
+TIMES = ("seconds_fit", "seconds_score")
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_encoder(tmp_path_factory.mktemp("encoder"))
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return make_world(tmp_path_factory.mktemp("data"))
+
+
+class Here:
+    """A pool in this process that counts what it runs."""
+
+    def __init__(self, run: Any = made_up, capacity: int = 1) -> None:
+        self.run, self.capacity, self.closed = run, capacity, False
+        self.started: list[Task] = []
+        self.running: list[Task] = []
+
+    def start(self, task: Task) -> None:
+        self.started.append(task)
+        self.running.append(task)
+
+    def wait(self) -> list[tuple[Task, Outcome | None]]:
+        task = self.running.pop()
+        return [(task, self.run(task))]
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def run(tasks: list[Task], folder: Path, pool: Any) -> Results:
+    results = Results(folder)
+    results.prepare()
+    run_plan(left_to_do(tasks, results), pool, results)
+    return results
+
+
+def table(results: Results) -> list[dict[str, Any]]:
+    """The rows without what differs from run to run."""
+    return [
+        {column: row[column] for column in COLUMNS if column not in TIMES}
+        for row in read_table(results.table)
+    ]
+
+
+# -- what is skipped -----------------------------------------------------------------------------
+
+
+def test_a_repeated_run_computes_nothing(dataset: Dataset, encoder: Path, tmp_path: Path) -> None:
+    tasks = plan(dataset, encoder, pairs=["en-fr", "en-ru"], alphas=[0, 1])
+    first, second = Here(), Here()
+    before = run([*tasks, tasks[0]], tmp_path, first)
+    assert [task.key for task in first.started] == [task.key for task in tasks]
+    content = before.table.read_bytes()
+    run(tasks, tmp_path, second)
+    assert second.started == []
+    assert before.table.read_bytes() == content
+    run(plan(dataset, encoder, pairs=["en-fr"], alphas=[0, 0.5, 1]), tmp_path, second)
+    assert [task.unit.alpha for task in second.started] == [0.5]
+
+
+def test_one_more_system_keeps_the_earlier_ones(
+    dataset: Dataset, encoder: Path, tmp_path: Path
+) -> None:
+    run(plan(dataset, encoder, systems=["tuned"]), tmp_path, Here())
+    again = Here()
+    results = run(plan(dataset, encoder, systems=["untuned"]), tmp_path, again)
+    assert [task.unit.systems for task in again.started] == [("space", "untuned", "tuned")]
+    (outcome,) = results.outcomes()
+    assert list(outcome["systems"]) == ["space", "untuned", "tuned"]
+    fewer = Here()
+    run(plan(dataset, encoder, systems=["tuned"]), tmp_path, fewer)
+    assert fewer.started == []
+
+
+def test_systems_left_out_for_a_package_come_once_it_is_there(
+    dataset: Dataset, encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def without_a(task: Task) -> Outcome:
+        outcome = made_up(task)
+        del outcome["systems"]["A"]
+        return {**outcome, "dropped": {"A": "use-cosine needs a package"}}
+
+    def missing() -> None:
+        raise MissingDependency("usem", "The scorer use-cosine", extra="use")
+
+    tasks = plan(dataset, encoder, systems=["A", "tuned"])
+    results = run(tasks, tmp_path, Here(without_a))
+    monkeypatch.setattr(blicer.scorers.use_cosine, "_load_encoder", missing)
+    assert left_to_do(tasks, results) == []
+    monkeypatch.setattr(blicer.scorers.use_cosine, "_load_encoder", lambda: None)
+    assert left_to_do(tasks, results) == tasks
+
+
+def test_a_failure_is_listed_tried_again_and_stops_nothing(
+    dataset: Dataset, encoder: Path, tmp_path: Path
+) -> None:
+    tasks = plan(dataset, encoder, alphas=[0, 0.5, 1])
+    victim = tasks[1].key
+    pool = Here(lambda task: failed(task, "no luck") if task.key == victim else made_up(task))
+    results = run(tasks, tmp_path, pool)
+    assert Counter(outcome["status"] for outcome in results.outcomes()) == {"done": 2, "failed": 1}
+    lines = read_table(results.table)
+    (bad,) = [row for row in lines if row["status"] == "failed"]
+    assert (bad["key"], bad["error"], bad["p@1"], bad["system"]) == (victim, "no luck", None, "")
+    assert len(lines) == 1 + 2 * 2 * 2
+    again = Here()
+    run(tasks, tmp_path, again)
+    assert [task.key for task in again.started] == [victim]
+    assert all(row["status"] == "done" for row in read_table(results.table))
+
+
+def test_a_unit_file_that_is_cut_off_is_computed_again(
+    dataset: Dataset, encoder: Path, tmp_path: Path
+) -> None:
+    tasks = plan(dataset, encoder)
+    results = run(tasks, tmp_path, Here())
+    file = results.path(tasks[0].key)
+    file.write_text(file.read_text()[:100])
+    again = Here()
+    run(tasks, tmp_path, again)
+    assert again.started == tasks
+
+
+def test_an_interrupt_keeps_what_is_finished(
+    dataset: Dataset, encoder: Path, tmp_path: Path
+) -> None:
+    tasks = plan(dataset, encoder, alphas=[0, 0.5, 1])
+
+    def interrupted(task: Task) -> Outcome:
+        if task.key == tasks[1].key:
+            raise KeyboardInterrupt
+        return made_up(task)
+
+    pool = Here(interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(tasks, tmp_path, pool)
+    assert pool.closed
+    assert {row["key"] for row in read_table(tmp_path / "results.tsv")} == {tasks[0].key}
+    again = Here()
+    run(tasks, tmp_path, again)
+    assert [task.key for task in again.started] == [task.key for task in tasks[1:]]
+
+
+# -- in which order ------------------------------------------------------------------------------
+
+
+@given(st.lists(st.sampled_from("abc"), min_size=1, max_size=12), st.integers(1, 4), st.randoms())
+def test_no_two_units_make_the_same_space(groups: str, capacity: int, random: Any) -> None:
+    class Fake:
+        def __init__(self, group: str, number: int) -> None:
+            self.unit = type("Unit", (), {"space_group": group})
+            self.key = str(number)
+
+    tasks: list[Any] = [Fake(group, number) for number, group in enumerate(groups)]
+    queue, running, made, ended = Queue(tasks), [], set(), []
+    while queue or running:
+        while len(running) < capacity and (task := queue.next()) is not None:
+            group = task.unit.space_group
+            assert group in made or group not in [other.unit.space_group for other in running]
+            running.append(task)
+        task = running.pop(random.randrange(len(running)))
+        made.add(task.unit.space_group)
+        queue.ended(task, {"status": "done"})
+        ended.append(task.key)
+    assert sorted(ended, key=int) == [task.key for task in tasks]
+
+
+# -- the table -----------------------------------------------------------------------------------
+
+
+@given(st.dictionaries(st.text(max_size=5), st.text(max_size=20), max_size=3), st.text(max_size=30))
+def test_rows_read_back(settings: dict[str, str], error: str) -> None:
+    import tempfile
+
+    from blicer.benchmark.unit import Unit
+
+    unit = Unit(
+        dataset="d",
+        source="en",
+        target="fr",
+        setup="5k",
+        space="vecmap",
+        encoder="lite",
+        template="T1",
+        alpha=0.1,
+        training_seed=3,
+        max_words=9,
+        systems=("space", "tuned"),
+        settings=settings,
+    )
+    good = made_up(Task(unit, Config.resolve(), {"seeds": "abc"}))
+    bad = failed(Task(unit, Config.resolve(), {"seeds": "other"}), error)
+    with tempfile.TemporaryDirectory() as folder:
+        results = Results(folder)
+        results.prepare()
+        results.write(good)
+        results.write(bad)
+        found = read_table(results.write_table())
+    expected = rows(sorted([good, bad], key=lambda outcome: outcome["key"]))
+    assert len(found) == len(expected) == 5
+    for row, wanted in zip(found, expected, strict=True):
+        for column in COLUMNS:
+            value = wanted[column]
+            if column == "error":
+                value = " ".join(value.split()) if set(value) & set("\t\r\n") else value
+            assert row[column] == value or (row[column] is None and value == "")
+    done = next(row for row in found if row["system"] == "tuned" and row["direction"] == "fr-en")
+    assert (done["pair"], done["gain"], done["p_value"], done["default"]) == ("en-fr", 0.1, 0.04, 1)
+
+
+def test_tables_and_folders_that_are_none(tmp_path: Path) -> None:
+    with pytest.raises(FileError, match="it has no units/"):
+        Results(tmp_path).outcomes()
+    (tmp_path / "results.tsv").write_text("a\tb\n")
+    with pytest.raises(FileError, match="names other columns"):
+        read_table(tmp_path / "results.tsv")
+    (tmp_path / "results.tsv").write_text("\t".join(COLUMNS) + "\na\tb\n")
+    with pytest.raises(FileError, match=r"line 2: has 2 cells, expected 32"):
+        read_table(tmp_path / "results.tsv")
+    (tmp_path / "units").mkdir()
+    (tmp_path / "units" / "0.json").write_text("[]")
+    with pytest.raises(FileError, match="is not the outcome of a unit"):
+        Results(tmp_path).outcomes()
+    with pytest.raises(InputError, match=r"no unit in .* begins with 'ab'"):
+        Results(tmp_path).find("ab")
+
+
+def test_what_two_outcomes_disagree_on(dataset: Dataset, encoder: Path) -> None:
+    (task,) = plan(dataset, encoder)
+    one, other = made_up(task), made_up(task)
+    other["seconds"] = {"fit": 9.0, "score": 9.0, "total": 9.0}
+    assert differences(one, other) == []
+    other["systems"]["tuned"]["backward"]["p@1"] = 0.25
+    other["systems"]["tuned"]["weights"] = {"csls": 0.5}
+    assert differences(one, other) == [
+        "tuned, backward: p@1 was 0.5 and is 0.25",
+        "tuned: weights were {'csls': 1.0} and are {'csls': 0.5}",
+    ]
+    del other["systems"]["tuned"]
+    assert differences(one, other) == ["tuned: was there before and is not now"]
+
+
+# -- memory --------------------------------------------------------------------------------------
+
+
+def test_no_more_jobs_than_memory_holds(dataset: Dataset, encoder: Path, tmp_path: Path) -> None:
+    units = [task.unit for task in plan(dataset, encoder, pairs=["en-fr", "en-ru"])]
+    each = unit_memory(units[0], dataset)
+    assert jobs_that_fit(4, units, dataset, 10 * each) == 4
+    assert jobs_that_fit(4, units, dataset, int(2.5 * each)) == 2
+    assert jobs_that_fit(4, units, dataset, each // 2) == 1
+    assert jobs_that_fit(4, units, dataset, 0) == 4  # the system does not tell
+    assert matrix_bytes(dataset.vectors("en"), 200_000) == 120 * 12 * 4
+    assert matrix_bytes(dataset.vectors("en"), 10) == 10 * 12 * 4
+    (tmp_path / "en.vec").write_bytes(b"x" * 7000)
+    assert matrix_bytes(tmp_path / "en.vec", 200_000) == 1000 * 4
+    assert matrix_bytes(tmp_path / "en.vec", 2) == 2 * 300 * 4
+    assert free_memory() > 0
+
+
+# -- processes -----------------------------------------------------------------------------------
+
+
+def tricks(dataset: Dataset, encoder: Path, *names: str) -> list[Task]:
+    (task,) = plan(dataset, encoder)
+    return [
+        replace(task, unit=replace(task.unit, settings={"trick": name}, space=f"s{n}"))
+        for n, name in enumerate(names)
+    ]
+
+
+@pytest.fixture
+def here_on_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spawned processes import ``benchmark_world`` by its name."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+
+
+@pytest.mark.usefixtures("here_on_the_path")
+def test_a_process_that_dies_takes_nothing_with_it(
+    dataset: Dataset, encoder: Path, tmp_path: Path
+) -> None:
+    tasks = tricks(dataset, encoder, "fine", "dies", f"once {tmp_path / 'marker'}", "fine too")
+    results = run(tasks, tmp_path / "out", LocalPool(quick, jobs=2, threads=3))
+    found = {outcome["key"]: outcome for outcome in results.outcomes()}
+    assert [found[task.key]["status"] for task in tasks] == ["done", "failed", "done", "done"]
+    assert found[tasks[1].key]["error"].startswith("worker died")
+    assert found[tasks[0].key]["machine"]["environment"] == "3"
+
+
+@pytest.mark.usefixtures("here_on_the_path")
+def test_closing_stops_the_processes(dataset: Dataset, encoder: Path) -> None:
+    pool = LocalPool(sleeper, jobs=2)
+    for task in tricks(dataset, encoder, "a", "b"):
+        pool.start(task)
+    processes = [worker.process for worker in pool._busy]
+    pool.close()
+    assert not any(process.is_alive() for process in processes)
+
+
+def test_the_environment_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BLICER_A", "before")
+    monkeypatch.delenv("BLICER_B", raising=False)
+    with environment({"BLICER_A": "1", "BLICER_B": "2"}):
+        assert (os.environ["BLICER_A"], os.environ["BLICER_B"]) == ("1", "2")
+    assert os.environ["BLICER_A"] == "before"
+    assert "BLICER_B" not in os.environ
+
+
+@pytest.fixture(scope="module")
+def several(dataset: Dataset, encoder: Path) -> list[Task]:
+    return [
+        *plan(dataset, encoder, alphas=[0, 1]),
+        *plan(dataset, encoder, pairs=["en-ru"]),
+    ]
+
+
+@pytest.fixture(scope="module")
+def reference(
+    dataset: Dataset, several: list[Task], tmp_path_factory: pytest.TempPathFactory
+) -> list[dict[str, Any]]:
+    """The table of a run in this process, one unit after the other."""
+    folder = tmp_path_factory.mktemp("reference")
+    return table(run(several, folder, Here(Job(dataset, folder / "work"))))
+
+
+@pytest.mark.usefixtures("here_on_the_path")
+def test_killed_in_the_middle_with_two_jobs_it_ends_the_same(
+    dataset: Dataset, several: list[Task], reference: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    results = Results(tmp_path)
+    results.prepare()
+    job = DiesOnce(dataset, results.work, victim=several[0].key)
+    run(several, tmp_path, LocalPool(job, jobs=2))
+    assert (results.work / "killed").exists()
+    assert table(results) == reference
+    log = (results.work / "logs" / f"{several[0].key}.txt").read_text()
+    assert "holding out" in log
+
+
+@pytest.mark.usefixtures("here_on_the_path")
+def test_a_ray_cluster_gives_the_same_table_when_a_worker_is_killed(
+    dataset: Dataset, several: list[Task], reference: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    ray = pytest.importorskip("ray")
+    from blicer.benchmark.ray_runner import RayPool
+
+    # The workers cannot import the tests.
+    ray.cloudpickle.register_pickle_by_value(sys.modules["benchmark_world"])
+    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, num_gpus=0)
+    try:
+        results = Results(tmp_path)
+        results.prepare()
+        pool = RayPool(DiesOnce(dataset, results.work, victim=several[0].key), "local")
+        assert pool.capacity == 2
+        run(several, tmp_path, pool)
+        assert (results.work / "killed").exists()
+        assert table(results) == reference
+        with pytest.raises(BlicerError, match="no node of the Ray cluster can run a unit of 1 CPU"):
+            RayPool(made_up, "local", gpus=1)
+    finally:
+        ray.shutdown()
+
+
+def test_ray_is_optional(monkeypatch: pytest.MonkeyPatch) -> None:
+    from blicer.benchmark.ray_runner import RayPool
+
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(MissingDependency, match=r"pip install 'blicer\[ray\]'"):
+        RayPool(made_up, "local")
