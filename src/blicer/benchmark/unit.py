@@ -296,12 +296,6 @@ def could_run_now(dropped: Iterable[str]) -> bool:
     return len(missing_systems(packaged)) < len(packaged)
 
 
-def could_run_now(dropped: Iterable[str]) -> bool:
-    """Whether one of these systems was left out for want of a package that is there by now."""
-    packaged = tuple(name for name in dropped if set(SYSTEMS[name]) & set(NEED_A_PACKAGE))
-    return len(missing_systems(packaged)) < len(packaged)
-
-
 def describe(task: Task, status: str, error: str = "") -> dict[str, Any]:
     """What every outcome begins with, also that of a unit that failed."""
     return {
