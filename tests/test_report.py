@@ -77,7 +77,17 @@ def test_the_papers_layout_with_both_figures():
     assert rows[1][1:3] == ["45.00 (69.70)", "40.00 (65.44)"]
     assert rows[2][1:5] == ["50.00", "50.00", "50.00", ""]
     assert rows[3][5] == "– (54.90)"  # en→de, which only the paper has
-    assert "Not run: RCSLS, C2." in markdown(make_document(two_setups()))
+    assert "that were not run: RCSLS, C2." in markdown(make_document(two_setups()))
+
+
+def test_a_space_that_the_paper_does_not_have_stands_alone():
+    outcomes = [outcome({"space": (0.4, 0.3), "tuned": (0.5, 0.5)}, space="procrustes")]
+    (table,) = tables(outcomes, "XLING, 5k seed pairs")
+    assert list(table.head) == ["P@1", "en→fr", "fr→en", "Avg."]
+    assert by_label(table) == {
+        "Procrustes": ["40.00", "30.00", "35.00"],
+        "+ BLICEr": ["50.00", "50.00", "50.00"],
+    }
 
 
 def test_training_seeds_mean_and_spread():

@@ -90,16 +90,16 @@ def _main_table(cells: Sequence[Cell], dataset: str, setup: str) -> list[Block]:
     text = "P@1, per cent; in bold the best of ours."
     if len({frozenset(line.ours) for line in lines}) > 1:
         text += " Averages are over the directions that a row has: not the same in all rows."
-    if paper.directions(dataset, setup):
+    if any(line.published for line in lines):
         text += " In brackets what the paper has; directions that only it has stand at the end."
-        missing = [
-            name
-            for space, name in paper.SPACES.items()
-            if _published_line(dataset, setup, space, "alone")
-            and space not in {cell.place.space for cell in cells}
-        ]
-        if missing:
-            text += f" Not run: {', '.join(missing)}."
+    missing = [
+        name
+        for space, name in paper.SPACES.items()
+        if _published_line(dataset, setup, space, "alone")
+        and space not in {cell.place.space for cell in cells}
+    ]
+    if missing:
+        text += f" Spaces of the paper's that were not run: {', '.join(missing)}."
     blocks.append(Text(text, soft=True))
     if paper.paper_dataset(dataset) == "panlex":
         blocks += _groups(lines, setup)
@@ -141,7 +141,8 @@ def _published_line(dataset: str, setup: str, space: str, which: str) -> dict[st
 
 def _table(lines: Sequence[Line], dataset: str, setup: str) -> Table:
     """The paper's directions that we have too, ours alone, averages, the paper's alone."""
-    published = paper.directions(dataset, setup)
+    known = {direction for line in lines for direction in line.published}
+    published = [one for one in paper.directions(dataset, setup) if one in known]
     measured = {direction for line in lines for direction in line.ours}
     ours = [one for one in published if one in measured]
     ours += sorted(measured.difference(published))

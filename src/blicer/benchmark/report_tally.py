@@ -77,10 +77,10 @@ def mean_gain(scores: Sequence[Scores]) -> Mean:
     seeds = {tuple(sorted(one.by_seed)) for one in scores}
     spread = None
     if len(seeds) == 1 and len(only := next(iter(seeds))) > 1:
-        by_seed = [
-            statistics.fmean([one.by_seed[seed].gain or 0.0 for one in scores]) for seed in only
-        ]
-        spread = statistics.stdev(by_seed)
+        by_seed = [[one.by_seed[seed].gain for one in scores] for seed in only]
+        known = [[gain for gain in gains if gain is not None] for gains in by_seed]
+        if all(len(gains) == len(scores) for gains in known):
+            spread = statistics.stdev(statistics.fmean(gains) for gains in known)
     return Mean(statistics.fmean([one.gain or 0.0 for one in scores]), spread, len(scores))
 
 
