@@ -476,6 +476,42 @@ def test_a_space_from_files_in_either_order(
         plan(own, encoder, spaces=["files"], pairs=["en-ru"])
 
 
+def ready(workshop: Any, *_: Any) -> Any:
+    """In place of self-learning, which 120 words are too few for."""
+    everything = Lexicon(list(zip(workshop.source.words, workshop.target.words, strict=True)))
+    return Procrustes().align(workshop.source, workshop.target, everything), []
+
+
+@pytest.mark.parametrize(("setup", "pair"), [("unsupervised", "en-fr"), ("zero-shot", "fr-ru")])
+def test_setups_without_seeds_of_the_pair(
+    setup: str, pair: str, encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = make_world(tmp_path / "data")
+    test = own.folder / TEST["xling"].format(pair=pair)
+    test.parent.mkdir(exist_ok=True)
+    source, target = pair.split("-")
+    test.write_text("".join(f"{word(i, source)}\t{word(i, target)}\n" for i in range(30)))
+    for module in ("unsupervised", "several"):
+        monkeypatch.setattr(f"blicer.{module}.find_space", ready)
+    settings = {**SETTINGS, "preset": setup.replace("-", "_"), "n_aug": 60}
+    (task,) = plan(
+        *(own, encoder),
+        pairs=[pair],
+        setups=[setup],
+        spaces=["vecmap"],
+        systems=["tuned", "tuned+endings"],
+        settings=settings,
+    )
+    assert task.unit.pivot == ("en" if setup == "zero-shot" else "")
+    assert ("pivot" in task.data) == (setup == "zero-shot")
+    outcome = run_task(task, own, tmp_path / "work")
+    assert outcome["status"] == "done"
+    assert outcome["systems"]["tuned"]["forward"]["queries"] == 30
+    assert outcome["systems"]["tuned"]["default"]
+    assert ("tuned+endings" in outcome["dropped"]) == (setup == "zero-shot")
+    assert not list((tmp_path / "work").glob("reranker-*"))
+
+
 @pytest.mark.parametrize(
     ("error", "sentence"),
     [

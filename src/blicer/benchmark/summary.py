@@ -80,14 +80,16 @@ def print_summary(console: Console, outcomes: Sequence[Mapping[str, Any]]) -> No
 
 
 def _table(found: Sequence[Cell]) -> Table:
-    from rich.box import SIMPLE
+    from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
     extra = _varying(found)
     table = Table(
         title="P@1 before and after reranking, per cent",
         caption=f"* the gain is significant (paired bootstrap over the queries, p < {SIGNIFICANT})",
-        box=SIMPLE,
+        box=SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
     )
     for head in ("direction", "setup", "space", *extra, "system"):
         table.add_column(head.replace("_", " "), overflow="fold")

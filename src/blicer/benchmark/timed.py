@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -60,9 +60,18 @@ class TimedWorkshop(Workshop):
 
     def remove_rerankers(self) -> None:
         """Spaces serve other units; a finished unit's cross-encoders only fill the disk."""
-        for place in self._rerankers:
-            shutil.rmtree(place, ignore_errors=True)
-            _record(place).unlink(missing_ok=True)
+        remove(self._rerankers)
+
+
+def kept_rerankers(folder: Path) -> set[Path]:
+    """Trained cross-encoders in a work folder, without checkpoints of unfinished ones."""
+    return {path for path in folder.glob("reranker-*") if path.is_dir() and not path.suffix}
+
+
+def remove(places: Iterable[Path]) -> None:
+    for place in places:
+        shutil.rmtree(place, ignore_errors=True)
+        _record(place).unlink(missing_ok=True)
 
 
 def _record(place: Path) -> Path:

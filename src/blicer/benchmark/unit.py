@@ -203,7 +203,7 @@ def run_task(
     task: Task, dataset: Dataset, work: Path, *, keep_rerankers: bool = False
 ) -> dict[str, Any]:
     """As ``run_unit``, with configuration and digests given."""
-    from blicer.benchmark.timed import TimedWorkshop
+    from blicer.benchmark.timed import TimedWorkshop, kept_rerankers, remove
     from blicer.lexicon import Lexicon
 
     started = time.perf_counter()
@@ -226,6 +226,7 @@ def run_task(
     recipe = Recipe(space=space, space_mode=mode).resolved(config, len(seeds))
     recipe = replace(recipe, scorers=scorers)  # none, if only the space is asked for
     workshop = TimedWorkshop(source, target, config, recipe, work)
+    earlier = kept_rerankers(work)
     prepared = prepare_for(unit, dataset, workshop, seeds)
     for name in [name for name, mixed in systems.items() if set(mixed) - set(prepared.scorers)]:
         del systems[name]
@@ -240,6 +241,8 @@ def run_task(
     scoring_started = time.perf_counter()
     test = dataset.test(unit.source, unit.target).load()
     usual, scored = default_system(config), 0
+    if usual in dropped:  # without seeds of the pair, the cross-encoder alone is the default
+        usual = "tuned"
     outcome: dict[str, dict[str, Any]] = {
         name: {
             "scorers": list(mixed),
@@ -259,6 +262,8 @@ def run_task(
             outcome[name][direction] = found
     if not keep_rerankers:
         workshop.remove_rerankers()
+        if unit.setup in _PRESETS:  # these make workshops of their own
+            remove(kept_rerankers(work) - earlier)
     ended = time.perf_counter()
     return {
         **describe(task, DONE),
