@@ -9,7 +9,8 @@ import numpy as np
 
 from blicer.benchmark.dataset import Dataset
 from blicer.benchmark.machine import GIGABYTE
-from blicer.benchmark.unit import FILES, Unit
+from blicer.benchmark.setups import FILES
+from blicer.benchmark.unit import Unit
 
 # torch, transformers and their friends, before any data.
 BASE = int(0.8 * GIGABYTE)

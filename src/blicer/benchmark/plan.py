@@ -10,16 +10,9 @@ from typing import Any
 
 from blicer.align import METHODS
 from blicer.benchmark.dataset import ZERO_SHOT, Dataset, Digests, MissingData, setup_name
+from blicer.benchmark.setups import FILES, data_digests, seed_pairs
 from blicer.benchmark.systems import check_systems, usual_systems
-from blicer.benchmark.unit import (
-    FILES,
-    Task,
-    Unit,
-    data_digests,
-    resolve_config,
-    seed_pairs,
-    unit_overrides,
-)
+from blicer.benchmark.unit import Task, Unit, resolve_config, unit_overrides
 from blicer.errors import FileError, InputError
 from blicer.files import read_json, write_json
 

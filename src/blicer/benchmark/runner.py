@@ -8,7 +8,7 @@ from typing import Any
 
 from blicer.benchmark.pool import Outcome, Pool
 from blicer.benchmark.results import Results
-from blicer.benchmark.unit import DONE, Task, failed
+from blicer.benchmark.unit import DONE, Task, Unit, failed
 from blicer.progress import note
 from blicer.progress import task as progress_bar
 
@@ -94,8 +94,6 @@ def run_plan(tasks: Sequence[Task], pool: Pool, results: Results) -> list[Outcom
 
 def summary_line(outcome: Outcome) -> str:
     """One unit in one line: P@1 before and after, both directions."""
-    from blicer.benchmark.unit import Unit
-
     label = Unit.from_dict(outcome["unit"]).label
     if outcome["status"] != DONE:
         return f"{label}: failed: {outcome['error']}"

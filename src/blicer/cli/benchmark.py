@@ -211,7 +211,8 @@ def rerun(
     from blicer.benchmark.dataset import LAYOUTS, Dataset, Digests
     from blicer.benchmark.pool import Job, LocalPool
     from blicer.benchmark.results import Results, differences
-    from blicer.benchmark.unit import DONE, Task, Unit, data_digests
+    from blicer.benchmark.setups import data_digests
+    from blicer.benchmark.unit import DONE, Task, Unit
     from blicer.config import Config
     from blicer.errors import BlicerError, InputError
     from blicer.progress import note
@@ -276,11 +277,7 @@ def _plan(dataset: Dataset, results: Results, **options: Any) -> Plan:
 
 
 def _report(results: Results) -> list[Path]:
-    from importlib.util import find_spec
-
-    if find_spec("blicer.benchmark.report") is None:
-        return []
-    from blicer.benchmark.report import write_report  # type: ignore[import-not-found]
+    from blicer.benchmark.report import write_report
 
     return list(write_report(results.folder, results.outcomes()))
 
