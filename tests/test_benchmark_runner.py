@@ -316,7 +316,7 @@ def test_a_process_that_dies_takes_nothing_with_it(
     found = {outcome["key"]: outcome for outcome in results.outcomes()}
     assert [found[task.key]["status"] for task in tasks] == ["done", "failed", "done", "done"]
     assert found[tasks[1].key]["error"].startswith("worker died")
-    assert found[tasks[0].key]["machine"]["environment"] == "3"
+    assert found[tasks[0].key]["machine"]["environment"] == ["3", "PASSIVE"]
 
 
 @pytest.mark.usefixtures("here_on_the_path")

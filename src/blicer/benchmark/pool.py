@@ -25,6 +25,9 @@ THREAD_SETTINGS = (
     "NUMEXPR_NUM_THREADS",
     "RAYON_NUM_THREADS",  # tokenizers
 )
+# Threads that spin while they wait for each other starve when the machine has other work: scoring
+# with two threads took 16 times as long on two cores with a load of five.
+PATIENCE = {"OMP_WAIT_POLICY": "PASSIVE"}
 Outcome = dict[str, Any]
 
 
@@ -109,7 +112,7 @@ class _Worker:
         self.connection, theirs = context.Pipe()
         self.process = context.Process(target=_work, args=(theirs, run))
         # Libraries read these when they are imported, so they must be there before.
-        with environment({name: str(threads) for name in THREAD_SETTINGS}):
+        with environment(worker_environment(threads)):
             self.process.start()
         theirs.close()  # or its end would not be noticed here when the process dies
 
@@ -153,8 +156,16 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
+def worker_environment(threads: int) -> dict[str, str]:
+    """What a worker's libraries should find; what the user set about waiting stands."""
+    numbers = {name: str(threads) for name in THREAD_SETTINGS}
+    return numbers | {name: os.environ.get(name, value) for name, value in PATIENCE.items()}
+
+
 def limit_threads(threads: int) -> None:
-    """For torch, which may have been imported before the environment said so."""
+    """For a process that was not started with ``worker_environment``, such as Ray's."""
+    for name, value in PATIENCE.items():
+        os.environ.setdefault(name, value)  # is read when torch is imported
     import torch
 
     torch.set_num_threads(threads)
