@@ -173,7 +173,7 @@ def test_the_weight_chosen_on_held_out_seeds(
 
     monkeypatch.setattr(Mixed, "_two_views", spy)
     seeds = lexicon(sides)
-    space = aligner(encoder, weight=None, holdout=0.25).align(*sides, seeds)
+    space = aligner(encoder, weight="auto", holdout=0.25).align(*sides, seeds)
     rest, whole = seen
     assert len(rest) == 60
     assert set(rest.pairs) < set(whole.pairs)
@@ -210,6 +210,7 @@ def test_a_killed_run_finds_its_tuned_encoder(
     ("settings", "said"),
     [
         ({"weight": 1.5}, "weight is 1.5"),
+        ({"weight": "much"}, "weight is 'much'"),
         ({"negatives": 0}, "negatives is 0"),
         ({"holdout": 0.0}, "holdout is 0.0"),
         ({"c1": {"magic": 1}}, "no setting 'magic'"),
@@ -223,4 +224,4 @@ def test_bad_settings_are_said_at_once(settings: dict[str, Any], said: str) -> N
 
 def test_no_seeds_and_no_weight(encoder: Path, sides: tuple[Embeddings, Embeddings]) -> None:
     with pytest.raises(InputError, match="nothing to choose the weight on"):
-        Mixed.preset("unsupervised", encoder=str(encoder), weight=None).align(*sides)
+        Mixed.preset("unsupervised", encoder=str(encoder), weight="auto").align(*sides)

@@ -23,8 +23,13 @@ from blicer.lexicon import Lexicon
 from blicer.retrieval import Retriever
 from blicer.wordencoder import WordEncoder
 
-# Tuning that an encoder needs other than the paper's; chosen on held-out training seeds.
-ENCODER_TUNING: dict[str, dict[str, Any]] = {}
+# What an encoder needs other than the paper's; chosen on held-out training seeds.
+ENCODER_TUNING: dict[str, dict[str, Any]] = {
+    "lite": {"epochs": 1, "learning_rate": 1e-4, "train_table": False},
+}
+ENCODER_WEIGHT = {"lite": 0.5}
+PAPER_WEIGHT = 0.2
+CHOOSE = "auto"
 WEIGHTS = np.linspace(0.0, 1.0, 21)  # that the encoder's share is chosen among
 SILVER = {"n_aug": 4_000, "n_freq": 20_000, "n_aug_pool": 6_000}
 
@@ -32,9 +37,9 @@ SILVER = {"n_aug": 4_000, "n_freq": 20_000, "n_aug_pool": 6_000}
 class Mixed(Aligner):
     """``normalise((1 - weight) C1 + weight · encoder)``, the encoder tuned on C1's hard negatives.
 
-    ``weight`` of None is chosen on seed words that neither C1 nor the encoder saw. ``c1`` holds
-    settings for C1 other than its mode's. A setting of the tuning left at None is the encoder's
-    own (`lite`) or else the paper's.
+    A ``weight`` of "auto" is chosen on seed words that neither C1 nor the encoder saw. ``c1`` holds
+    settings for C1 other than its mode's. A weight or a setting of the tuning left at None is the
+    encoder's own (`lite`) or else the paper's (0.2).
 
     >>> space = Mixed.preset("supervised").align(english, french, seeds)  # doctest: +SKIP
     """
@@ -51,7 +56,7 @@ class Mixed(Aligner):
         *,
         mode: str = "supervised",
         encoder: str = "lite",
-        weight: float | None = 0.2,
+        weight: float | str | None = None,
         negatives: int = 28,
         negatives_from: int = 60_000,
         silver: bool = False,
@@ -69,7 +74,10 @@ class Mixed(Aligner):
     ) -> None:
         if mode not in Contrastive.presets:
             raise InputError(f"mode is {mode!r}; expected one of {', '.join(Contrastive.presets)}")
-        if weight is not None and not 0 <= weight <= 1:
+        if isinstance(weight, str):
+            if weight != CHOOSE:
+                raise InputError(f"weight is {weight!r}; expected {CHOOSE} or a share from 0 to 1")
+        elif weight is not None and not 0 <= weight <= 1:
             raise InputError(f"weight is {weight}; expected a share from 0 to 1")
         if negatives < 1 or negatives_from < 2:
             raise InputError(
@@ -90,11 +98,10 @@ class Mixed(Aligner):
     def align(self, source: Embeddings, target: Embeddings, seeds: Lexicon | None = None) -> Space:
         weight, curve = self.weight, None
         if weight is None:
+            weight = ENCODER_WEIGHT.get(self.encoder, PAPER_WEIGHT)
+        elif isinstance(weight, str):
             if seeds is None:
-                raise InputError(
-                    "without seeds there is nothing to choose the weight on: give one (0.2 is "
-                    "the paper's)"
-                )
+                raise InputError("without seeds there is nothing to choose the weight on: give one")
             weight, curve = self._choose_weight(source, target, seeds)
         start, x, y, report = self._two_views(source, target, seeds)
         outcome = {
