@@ -32,12 +32,13 @@ METHODS: dict[str, tuple[str, str]] = {
     "vecmap-unsupervised": ("vecmap", "unsupervised"),
     "rcsls": ("rcsls", "supervised"),
     "c1": ("c1", "by the number of seeds"),
+    "c2": ("c2", "by the number of seeds"),
 }
 """Name of a row, and the method and mode that fill it."""
 
 SEEDS = {
-    "5k": ("procrustes", "vecmap", "rcsls", "c1"),
-    "1k": ("procrustes", "vecmap", "vecmap-semi", "rcsls", "c1"),
+    "5k": ("procrustes", "vecmap", "rcsls", "c1", "c2"),
+    "1k": ("procrustes", "vecmap", "vecmap-semi", "rcsls", "c1", "c2"),
     "0": ("vecmap-unsupervised",),
 }
 """Sizes of the seed dictionary, and the rows that are filled by default."""
