@@ -26,8 +26,8 @@ from typing import Any
 
 from benchmarks.spaces_table import dictionary, vectors
 from blicer.align.vecmap import VecMap
+from blicer.benchmark.setups import ZERO_SHOT_WORDS, first_words
 from blicer.benchmark.systems import choose_mixture, measure_direction
-from blicer.benchmark.unit import ZERO_SHOT_WORDS, first_words
 from blicer.config import Config
 from blicer.errors import InputError
 from blicer.evaluation import evaluate
