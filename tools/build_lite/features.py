@@ -20,8 +20,7 @@ def unit(rows: np.ndarray) -> np.ndarray:
 def meaning_basis(vectors: np.ndarray) -> np.ndarray:
     """Leading directions (512, 96) of the USE encoder's vectors (not of its input table).
 
-    On held-out training seeds 96 of the 512 dimensions rank candidates as well as all
-    (P@1 54.8 and 54.0 on average, 64 give 54.1, 32 give 52.9).
+    They are most of what ranks candidates, and what the 45 MB of the artefact have room for.
     """
     real = vectors.astype(np.float32)
     _, directions = np.linalg.eigh(real.T @ real)
