@@ -20,10 +20,10 @@ from blicer.errors import InputError
 from blicer.lexicon import Lexicon
 from blicer.mixing import choose_weights
 from blicer.recipe import Recipe
-from blicer.several import prepare_several, prepare_zero_shot, train_several, without_shared_pivots
+from blicer.several import prepare_several, prepare_zero_shot, without_shared_pivots
 from blicer.translator import Translator
 from blicer.workshop import HeldOutView
-from tiny_models import tiny_encoder
+from tiny_models import spelled, tiny_encoder
 
 WORDS = 160
 LETTERS = {"en": "abcdefghij", "fr": "klmnopqrst", "ru": "абвгдежзик"}
@@ -35,8 +35,7 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def word(number: int, language: str) -> str:
-    letters = LETTERS[language]
-    return letters[number % 10] + letters[number // 10 % 10] + letters[number // 100 % 10]
+    return spelled(number, LETTERS[language])
 
 
 @pytest.fixture(scope="module")
@@ -166,11 +165,11 @@ def test_shared_pivot_words_are_dealt_to_one_of_the_two(one: list[str], other: l
 
 def test_what_is_missing_is_said(vectors: dict[str, Embeddings], config: Config) -> None:
     with pytest.raises(InputError, match="seeds of at least one"):
-        train_several(vectors, {}, config)
+        prepare_several(vectors, {}, config)
     with pytest.raises(InputError, match="no vectors for xx"):
-        train_several(vectors, {("en", "xx"): lexicon("en", "fr")}, config)
+        prepare_several(vectors, {("en", "xx"): lexicon("en", "fr")}, config)
     with pytest.raises(InputError, match="share a cross-encoder"):
-        train_several(
+        prepare_several(
             vectors, {("en", "fr"): lexicon("en", "fr")}, config, Recipe(scorers=("spelling",))
         )
 

@@ -23,7 +23,7 @@ from blicer.reranker import Reranker
 from blicer.scorers.cross_encoder import CrossEncoderScorer
 from blicer.train import train
 from blicer.translator import Translator
-from tiny_models import tiny_encoder
+from tiny_models import tiny_encoder, two_sides
 
 WORDS = 120
 
@@ -33,20 +33,9 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_encoder(tmp_path_factory.mktemp("encoder"))
 
 
-def name(number: int, letters: str) -> str:
-    return letters[number % 10] + letters[number // 10 % 10] + letters[number // 100 % 10]
-
-
 @pytest.fixture(scope="module")
 def sides() -> tuple[Embeddings, Embeddings]:
-    """Target words spell source words with other letters; target vectors are noisy copies."""
-    rng = np.random.default_rng(0)
-    vectors = rng.normal(size=(WORDS, 12)).astype(np.float32)
-    noisy = vectors + 0.6 * rng.normal(size=vectors.shape).astype(np.float32)
-    return (
-        Embeddings([name(i, "abcdefghij") for i in range(WORDS)], vectors, "en"),
-        Embeddings([name(i, "klmnopqrst") for i in range(WORDS)], noisy, "fr"),
-    )
+    return two_sides(WORDS, 0.6)
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ from blicer.recipe import Recipe
 from blicer.retrieval import Retriever
 from blicer.unsupervised import find_space, prepare_unsupervised, train_unsupervised
 from blicer.workshop import Workshop
-from tiny_models import tiny_encoder
+from tiny_models import spelled, tiny_encoder, two_sides
 
 WORDS = 200
 
@@ -34,19 +34,9 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_encoder(tmp_path_factory.mktemp("encoder"))
 
 
-def name(number: int, letters: str) -> str:
-    return letters[number % 10] + letters[number // 10 % 10] + letters[number // 100 % 10]
-
-
 @pytest.fixture(scope="module")
 def sides() -> tuple[Embeddings, Embeddings]:
-    rng = np.random.default_rng(0)
-    vectors = rng.normal(size=(WORDS, 12)).astype(np.float32)
-    noisy = vectors + 0.4 * rng.normal(size=vectors.shape).astype(np.float32)
-    return (
-        Embeddings([name(i, "abcdefghij") for i in range(WORDS)], vectors, "en"),
-        Embeddings([name(i, "klmnopqrst") for i in range(WORDS)], noisy, "fr"),
-    )
+    return two_sides(WORDS, 0.4)
 
 
 @pytest.fixture
@@ -234,7 +224,7 @@ def test_from_the_command_line(
     base = rng.normal(size=(WORDS, 12)).astype(np.float32)
     turn = np.linalg.qr(rng.normal(size=(12, 12)))[0].astype(np.float32)
     for side, vectors, letters in (("a", base, "abcdefghij"), ("b", base @ turn, "klmnopqrst")):
-        words = [str(i) if i % 3 == 0 else name(i, letters) for i in range(WORDS)]
+        words = [str(i) if i % 3 == 0 else spelled(i, letters) for i in range(WORDS)]
         Embeddings(words, vectors).save(tmp_path / f"{side}.vec")
     command = ["train", str(tmp_path / "a.vec"), str(tmp_path / "b.vec"), "--encoder", str(encoder)]
     command += ["--preset", "unsupervised", "--init", "identical", "--template", "T1"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import (
@@ -17,6 +18,8 @@ from transformers import (
     XLMRobertaConfig,
     XLMRobertaModel,
 )
+
+from blicer.embeddings import Embeddings
 
 # Models this small are slower on several threads, and much slower beside other busy processes.
 torch.set_num_threads(1)
@@ -124,3 +127,19 @@ def toy_pairs(count: int = 60) -> tuple[list[str], list[str], list[float]]:
         right.append(f"{b}{LETTERS[(7 * i) % 26]}{LETTERS[(2 * i) % 26] * (i % 3)} (français)!")
         labels.append(0.9 if a == b else 0.2)
     return left, right, labels
+
+
+def spelled(number: int, letters: str) -> str:
+    """A three-letter word for a number below 1,000."""
+    return letters[number % 10] + letters[number // 10 % 10] + letters[number // 100 % 10]
+
+
+def two_sides(words: int, noise: float) -> tuple[Embeddings, Embeddings]:
+    """Target words spell source words with other letters; target vectors are noisy copies."""
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(words, 12)).astype(np.float32)
+    noisy = vectors + noise * rng.normal(size=vectors.shape).astype(np.float32)
+    return (
+        Embeddings([spelled(i, "abcdefghij") for i in range(words)], vectors, "en"),
+        Embeddings([spelled(i, "klmnopqrst") for i in range(words)], noisy, "fr"),
+    )

@@ -21,7 +21,6 @@ from blicer.recipe import Recipe
 from blicer.scorers import NEED_SEEDS
 from blicer.scorers.cross_encoder import NAME as CROSS_ENCODER
 from blicer.train import Prepared, held_out_splits
-from blicer.translator import Translator
 from blicer.unsupervised import AUTO, find_space
 from blicer.workshop import (
     Fitted,
@@ -42,49 +41,6 @@ if TYPE_CHECKING:
 Pair = tuple[str, str]
 
 
-def train_several(
-    vectors: Mapping[str, Embeddings],
-    seeds: Mapping[Pair, Lexicon],
-    config: Config,
-    recipe: Recipe | None = None,
-    *,
-    pairs: Sequence[Pair] | None = None,
-    init: str = AUTO,
-    work_dir: str | Path | None = None,
-) -> dict[Pair, Translator]:
-    """A translator for each pair of languages (of ``pairs``, or of all that there are)."""
-    prepared = prepare_several(
-        vectors, seeds, config, recipe, pairs=pairs, init=init, work_dir=work_dir
-    )
-    return {pair: one.translator() for pair, one in prepared.items()}
-
-
-def train_zero_shot(
-    pivot: Embeddings,
-    source: Embeddings,
-    target: Embeddings,
-    source_seeds: Lexicon,
-    target_seeds: Lexicon,
-    config: Config,
-    recipe: Recipe | None = None,
-    *,
-    init: str = AUTO,
-    work_dir: str | Path | None = None,
-) -> Translator:
-    """From (pivot, source) and (pivot, target) seeds, pivot words first, to (source, target)."""
-    return prepare_zero_shot(
-        pivot,
-        source,
-        target,
-        source_seeds,
-        target_seeds,
-        config,
-        recipe,
-        init=init,
-        work_dir=work_dir,
-    ).translator()
-
-
 def prepare_zero_shot(
     pivot: Embeddings,
     source: Embeddings,
@@ -97,7 +53,7 @@ def prepare_zero_shot(
     init: str = AUTO,
     work_dir: str | Path | None = None,
 ) -> Prepared:
-    """As ``train_zero_shot``, before the mixing weights are chosen."""
+    """From (pivot, source) and (pivot, target) seeds, pivot words first, to (source, target)."""
     source_seeds, target_seeds = without_shared_pivots(source_seeds, target_seeds)
     wanted = ("source", "target")
     prepared = prepare_several(
@@ -137,7 +93,10 @@ def prepare_several(
     init: str = AUTO,
     work_dir: str | Path | None = None,
 ) -> dict[Pair, Prepared]:
-    """Everything fitted for each pair, before the mixing weights are chosen."""
+    """Everything for each pair of languages (of ``pairs``, or of all that there are).
+
+    ``.translator()`` of each then chooses the mixing weights.
+    """
     _check(vectors, seeds)
     folder = Path(work_dir) if work_dir else None
     fewest = min(len(lexicon) for lexicon in seeds.values())

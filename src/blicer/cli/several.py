@@ -58,7 +58,7 @@ def train_several(
     from blicer.lexicon import Lexicon
     from blicer.progress import note
     from blicer.recipe import Recipe, defaults_for
-    from blicer.several import train_several as run
+    from blicer.several import prepare_several
 
     files = assigned("--vectors", vectors)
     lexicons = {
@@ -80,7 +80,7 @@ def train_several(
         for language, path in files.items()
     }
     work = work_folder(output)
-    translators = run(
+    prepared = prepare_several(
         sides,
         lexicons,
         chosen,
@@ -89,7 +89,8 @@ def train_several(
         init=init,
         work_dir=work,
     )
-    for pair, translator in translators.items():
+    for pair, one in prepared.items():
+        translator = one.translator()
         translator.save(output / "-".join(pair))
         weights = ", ".join(f"{k} {v:.2f}" for k, v in translator.mixture.weights.items())
         note(f"wrote {output / '-'.join(pair)}; mixing weights: {weights}")

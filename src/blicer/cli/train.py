@@ -122,7 +122,7 @@ def train(
     from blicer.files import check_writable, work_folder
     from blicer.lexicon import Lexicon
     from blicer.recipe import Recipe, defaults_for
-    from blicer.several import train_zero_shot
+    from blicer.several import prepare_zero_shot
     from blicer.train import train as run
     from blicer.unsupervised import train_unsupervised
 
@@ -176,7 +176,7 @@ def train(
     elif kind == "zero_shot":
         assert pivot is not None  # as checked
         middle = read(pivot, pivot_language)
-        translator = train_zero_shot(
+        translator = prepare_zero_shot(
             middle,
             left,
             right,
@@ -186,7 +186,7 @@ def train(
             recipe,
             init=init,
             work_dir=work,
-        )
+        ).translator()
     else:
         translator = run(left, right, known, chosen, recipe, work_dir=work)
     translator.save(output)
