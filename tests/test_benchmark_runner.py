@@ -66,12 +66,13 @@ def run(tasks: list[Task], folder: Path, pool: Any) -> Results:
     return results
 
 
-def table(results: Results) -> list[dict[str, Any]]:
-    """The rows without what differs from run to run."""
-    return [
+def figures(results: Results) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The table without what differs from run to run, and all figures with their λ curves."""
+    table = [
         {column: row[column] for column in COLUMNS if column not in TIMES}
         for row in read_table(results.table)
     ]
+    return table, [outcome["systems"] for outcome in results.outcomes()]
 
 
 # -- what is skipped -----------------------------------------------------------------------------
@@ -349,29 +350,29 @@ def several(dataset: Dataset, encoder: Path) -> list[Task]:
 @pytest.fixture(scope="module")
 def reference(
     dataset: Dataset, several: list[Task], tmp_path_factory: pytest.TempPathFactory
-) -> list[dict[str, Any]]:
-    """The table of a run in this process, one unit after the other."""
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The figures of a run in this process, one unit after the other."""
     folder = tmp_path_factory.mktemp("reference")
-    return table(run(several, folder, Here(Job(dataset, folder / "work"))))
+    return figures(run(several, folder, Here(Job(dataset, folder / "work"))))
 
 
 @pytest.mark.usefixtures("here_on_the_path")
 def test_killed_in_the_middle_with_two_jobs_it_ends_the_same(
-    dataset: Dataset, several: list[Task], reference: list[dict[str, Any]], tmp_path: Path
+    dataset: Dataset, several: list[Task], reference: Any, tmp_path: Path
 ) -> None:
     results = Results(tmp_path)
     results.prepare()
     job = DiesOnce(dataset, results.work, victim=several[0].key)
     run(several, tmp_path, LocalPool(job, jobs=2))
     assert (results.work / "killed").exists()
-    assert table(results) == reference
+    assert figures(results) == reference
     log = (results.work / "logs" / f"{several[0].key}.txt").read_text()
     assert "holding out" in log
 
 
 @pytest.mark.usefixtures("here_on_the_path")
 def test_a_ray_cluster_gives_the_same_table_when_a_worker_is_killed(
-    dataset: Dataset, several: list[Task], reference: list[dict[str, Any]], tmp_path: Path
+    dataset: Dataset, several: list[Task], reference: Any, tmp_path: Path
 ) -> None:
     ray = pytest.importorskip("ray")
     from blicer.benchmark.ray_runner import RayPool
@@ -386,7 +387,7 @@ def test_a_ray_cluster_gives_the_same_table_when_a_worker_is_killed(
         assert pool.capacity == 2
         run(several, tmp_path, pool)
         assert (results.work / "killed").exists()
-        assert table(results) == reference
+        assert figures(results) == reference
         with pytest.raises(BlicerError, match="no node of the Ray cluster can run a unit of 1 CPU"):
             RayPool(made_up, "local", gpus=1)
     finally:

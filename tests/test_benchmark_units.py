@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -372,6 +373,7 @@ def test_what_an_outcome_says_of_itself(
     assert Config.from_dict(outcome["config"]) == task.config
     assert outcome["data"] == task.data
     assert set(outcome["versions"]) == {"blicer", "python", "torch", "transformers", "numpy"}
+    assert outcome["versions"]["blicer"] == version("blicer")
     assert outcome["machine"]["cores"] >= 1
     assert outcome["seeds_used"] == 60
     assert outcome["held_out"] == 18  # 15 % of 60, both directions

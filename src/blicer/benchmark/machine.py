@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import subprocess
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -23,6 +24,21 @@ def versions() -> dict[str, str]:
         except PackageNotFoundError:
             found[package] = "unknown"
     return found
+
+
+@lru_cache(maxsize=1)
+def source_revision() -> str:
+    """The commit that an installation from a working copy runs; empty for a released package."""
+    home = Path(__file__).resolve().parents[3]
+    # A virtual environment inside somebody's repository is not ours.
+    if not (home / ".git").exists() or not (home / "src" / "blicer").is_dir():
+        return ""
+    command = ["git", "-C", str(home), "describe", "--always", "--dirty", "--exclude=*"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout.strip()
 
 
 def machine() -> dict[str, Any]:

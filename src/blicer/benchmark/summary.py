@@ -106,7 +106,7 @@ def _table(found: Sequence[Cell]) -> Table:
             f"{100 * cell.before:.1f}",
             f"{100 * cell.after:.1f}",
             f"{100 * cell.gain['difference']:+.1f}{'*' if cell.significant else ' '}",
-            f"{low:+.1f} to {high:+.1f}",
+            f"{low:.1f} to {high:.1f}",
         )
     return table
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from blicer.benchmark.dataset import UNSUPERVISED, ZERO_SHOT, Dataset, Digests
-from blicer.benchmark.machine import machine, versions
+from blicer.benchmark.machine import machine, source_revision, versions
 from blicer.benchmark.setups import FILES, data_digests, prepare_for, seed_pairs
 from blicer.benchmark.systems import (
     NEED_A_PACKAGE,
@@ -244,6 +244,7 @@ def describe(task: Task, status: str, error: str = "") -> dict[str, Any]:
         "config": task.config.to_dict(),
         "data": task.data,
         "versions": versions(),
+        "revision": source_revision(),
         "machine": machine(),
     }
 
