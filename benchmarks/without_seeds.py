@@ -69,10 +69,10 @@ def measured(prepared: Prepared, test: Any, names: tuple[str, ...]) -> Row:
     return row
 
 
-def unsupervised(data: Path, pair: str, start: str, patience: int) -> Row:
+def unsupervised(data: Path, pair: str, start: str, schedule: dict[str, int]) -> Row:
     source, target = (vectors(data, language) for language in pair.split("-"))
     test, train = dictionary(data, pair, "test.freq.2k"), dictionary(data, pair, "train.freq.5k")
-    aligner = VecMap.preset("unsupervised", init=start, patience=patience)
+    aligner = VecMap.preset("unsupervised", init=start, **schedule)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         try:
@@ -98,7 +98,10 @@ def unsupervised(data: Path, pair: str, start: str, patience: int) -> Row:
     by_gold = choose_mixture(gold, prepared.scorers, prepared.scorers, config)
     ours = Mixture(row["weights"]).combine(gold.parts).argmax(axis=1)
     hits = gold.is_gold[range(len(ours)), ours].mean()
-    row["gold"] = {"weights": by_gold.weights, "cost": 100 * ((by_gold.precision or 0) - hits)}
+    row["gold"] = {
+        "weights": by_gold.weights,
+        "cost": float(100 * ((by_gold.precision or 0) - hits)),
+    }
     return row
 
 
@@ -148,19 +151,25 @@ def several(data: Path, pairs: list[str], size: str, space: str) -> Row:
 def table(rows: dict[str, Row]) -> str:
     """Markdown, all that is finished."""
     lines: list[str] = []
-    heads = "| pair | start | believed | trust | space > | space < | reranked > | reranked < |"
+    heads = "| pair | start | schedule | believed | trust | space > | space < | reranked > |"
     found = {key: row for key, row in rows.items() if key.startswith("unsupervised/")}
     if found:
-        lines += ["### Unsupervised", "", heads + " λ | λ by gold | cost |", "|---" * 11 + "|"]
+        lines += [
+            "### Unsupervised",
+            "",
+            heads + " reranked < | λ | λ by gold | cost |",
+            "|---" * 12 + "|",
+        ]
     for key, row in found.items():
-        _, pair, start = key.split("/")[:3]
+        _, pair, start, *schedule = key.split("/")
         cells = [_cell(row, d, s) for s in ("space", "reranked") for d in ("forward", "backward")]
         gold = row.get("gold", {})
         cost = f"{gold['cost']:.1f}" if gold else ""
         believed = "yes" if row["believed"] else "no"
         trust = f"{row['how']['trust']:.2f}" if "how" in row else row["said"].split(";")[0]
         cells += [_lambda(row), _lambda(gold), cost]
-        lines.append(f"| {pair} | {start} | {believed} | {trust} | " + " | ".join(cells) + " |")
+        first = [pair, start, ", ".join(schedule), believed, trust]
+        lines.append("| " + " | ".join([*first, *cells]) + " |")
     found = {key: row for key, row in rows.items() if key.startswith("zero-shot/")}
     if found:
         lines += ["", "### Zero-shot", "", "| pair | pivot | space > | space < | reranked > |"]
@@ -203,6 +212,9 @@ def main() -> None:
     parser.add_argument("--pairs", nargs="+")
     parser.add_argument("--starts", nargs="+", choices=STARTS, default=list(STARTS))
     parser.add_argument("--patience", type=int, default=50, help="of self-learning; 50: VecMap's")
+    parser.add_argument(
+        "--words", type=int, default=20_000, help="in self-learning; 20000: VecMap's"
+    )
     parser.add_argument("--pivot", default="en")
     parser.add_argument("--size", default="5k", choices=["5k", "1k"])
     parser.add_argument("--space", default="vecmap")
@@ -224,11 +236,14 @@ def main() -> None:
     if options.what == "unsupervised":
         for pair in options.pairs or ["ru-fr", "fi-fr", "en-fr"]:
             for start in options.starts:
-                suffix = "" if start == "encoder" else f"/patience {options.patience}"
+                schedule = {"patience": options.patience, "words": options.words}
+                suffix = "/".join(f"{name} {value}" for name, value in schedule.items())
+                if start == "encoder":  # runs no self-learning
+                    schedule, suffix = {}, "rounds 3"
                 keep(
-                    f"unsupervised/{pair}/{start}{suffix}",
-                    lambda pair=pair, start=start: unsupervised(
-                        options.data, pair, start, options.patience
+                    f"unsupervised/{pair}/{start}/{suffix}",
+                    lambda pair=pair, start=start, schedule=schedule: unsupervised(
+                        options.data, pair, start, schedule
                     ),
                 )
     elif options.what == "zero-shot":

@@ -23,6 +23,7 @@ from blicer.lexicon import Lexicon
 from blicer.recipe import Recipe
 from blicer.retrieval import Retriever
 from blicer.unsupervised import find_space, prepare_unsupervised, train_unsupervised
+from blicer.wordencoder import WordEncoder
 from blicer.workshop import Workshop
 from tiny_models import spelled, tiny_encoder, two_sides
 
@@ -161,9 +162,13 @@ def test_when_nothing_works_nothing_is_handed_over(
         find_space(procrustes)
 
 
-def test_weights_are_chosen_on_silver_pairs_that_nothing_saw(
-    sides: tuple[Embeddings, Embeddings], config: Config, monkeypatch: pytest.MonkeyPatch
+def test_weights_are_chosen_on_pairs_that_nothing_saw(
+    sides: tuple[Embeddings, Embeddings],
+    config: Config,
+    encoder: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(chain, "VIEW", str(encoder))
     given = Space(*sides, method="files")
     fits: list[tuple[Lexicon, Lexicon | None]] = []
     fit = chain.Workshop.fit
@@ -179,15 +184,33 @@ def test_weights_are_chosen_on_silver_pairs_that_nothing_saw(
     prepared = prepare_unsupervised(workshop)
     ((rest, held),) = fits
     assert held is not None
+    assert len(held) == 20
     for side in (0, 1):
         assert not {pair[side] for pair in rest} & {pair[side] for pair in held}
-    assert len(rest) + len(held) == prepared.notes["unsupervised"]["silver_pairs"] == 100
+        assert len({pair[side] for pair in held}) == 20
+    views = []
+    for side in sides:
+        own = WordEncoder(encoder, device="cpu").encode(side.words)
+        views.append(np.concatenate([unit(side.vectors), unit(own)], axis=1))
+    mutual = mutual_neighbours(Retriever(*views)).tolist()
+    assert set(held.pairs) <= {(sides[0].words[a], sides[1].words[b]) for a, b in mutual}
+    assert prepared.notes["unsupervised"] == {"tried": [], "silver_pairs": 100, "chosen_on": 20}
     assert prepared.fitted.space is given
     assert prepared.fitted.pairs.report.silver == 100
     assert prepared.fitted.pairs.report.seeds == 0
     translator = prepared.translator()
     assert translator.mixture.queries == len(prepared.held_out.parts)  # type: ignore[union-attr]
-    assert translator.details["unsupervised"]["chosen_on"] == "held-out silver pairs"
+
+
+def test_a_given_lambda_needs_nothing_to_choose_on(
+    sides: tuple[Embeddings, Embeddings], config: Config
+) -> None:
+    recipe = Recipe(space=Space(*sides, method="files"), scorers=("cross-encoder",), holdout=0)
+    fixed = config.replace(mixing_weight=0.4)
+    translator = train_unsupervised(*sides, fixed, recipe)
+    assert translator.mixture.weights == {"csls": 0.6, "cross-encoder": 0.4}
+    with pytest.raises(InputError, match="nothing to choose lambda on"):
+        train_unsupervised(*sides, config, recipe)
 
 
 def test_a_space_too_small_for_silver_pairs(config: Config) -> None:
