@@ -11,7 +11,7 @@ demo: $(STAMP)
 	$(BIN)/blicer demo
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -n 2
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -n 2
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
