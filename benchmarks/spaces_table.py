@@ -88,9 +88,9 @@ def dictionary(data: Path, pair: str, part: str) -> Lexicon:
 
 
 def aligner(method: str, seeds: str) -> Any:
-    """The method in its mode; C1's presets follow the number of seeds (METHOD.md §6)."""
+    """The method in its mode; those of C1 and C2 follow the number of seeds (METHOD.md §6)."""
     name, mode = METHODS[method]
-    if name == "c1":
+    if name in ("c1", "c2"):
         mode = "supervised" if seeds == "5k" else "semi_supervised"
     return getattr(blicer.align, blicer.align.METHODS[name]).preset(mode)
 
