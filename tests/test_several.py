@@ -72,7 +72,7 @@ def ready_space(vectors: dict[str, Embeddings], monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(chain, "find_space", find)
 
 
-RECIPE = Recipe(space="procrustes", scorers=("endings", "cross-encoder"), holdout=0.2, folds=1)
+RECIPE = Recipe(space="vecmap", scorers=("endings", "cross-encoder"), holdout=0.2, folds=1)
 
 
 @pytest.mark.usefixtures("ready_space")
@@ -168,6 +168,13 @@ def test_what_is_missing_is_said(vectors: dict[str, Embeddings], config: Config)
         prepare_several(vectors, {}, config)
     with pytest.raises(InputError, match="no vectors for xx"):
         prepare_several(vectors, {("en", "xx"): lexicon("en", "fr")}, config)
+    with pytest.raises(InputError, match="procrustes needs seed pairs"):
+        prepare_several(
+            vectors,
+            {("en", "fr"): lexicon("en", "fr")},
+            config,
+            Recipe(space="procrustes", scorers=("cross-encoder",)),
+        )
     with pytest.raises(InputError, match="share a cross-encoder"):
         prepare_several(
             vectors, {("en", "fr"): lexicon("en", "fr")}, config, Recipe(scorers=("spelling",))
@@ -178,7 +185,7 @@ def test_what_is_missing_is_said(vectors: dict[str, Embeddings], config: Config)
 def test_from_the_command_line(
     vectors: dict[str, Embeddings], encoder: Path, tmp_path: Path
 ) -> None:
-    command = ["train-several", "--space", "procrustes", "--encoder", str(encoder)]
+    command = ["train-several", "--encoder", str(encoder)]
     for language, side in vectors.items():
         side.save(tmp_path / f"{language}.vec")
         command += ["--vectors", f"{language}={tmp_path / language}.vec"]

@@ -21,7 +21,7 @@ from blicer.recipe import Recipe
 from blicer.scorers import NEED_SEEDS
 from blicer.scorers.cross_encoder import NAME as CROSS_ENCODER
 from blicer.train import Prepared, held_out_splits
-from blicer.unsupervised import AUTO, find_space
+from blicer.unsupervised import AUTO, check_start, find_space
 from blicer.workshop import (
     Fitted,
     HeldOutView,
@@ -103,6 +103,9 @@ def prepare_several(
     recipe = (recipe or Recipe()).resolved(config, fewest)
     if CROSS_ENCODER not in recipe.scorers:
         raise InputError("several pairs share a cross-encoder, and the scorers name none")
+    wanted = list(pairs) if pairs is not None else _all_pairs(vectors, seeds)
+    if isinstance(recipe.space, str) and set(wanted) - set(seeds):
+        check_start(recipe.space, init)  # now, not after the cross-encoder is trained
     workshops = {
         pair: Workshop(vectors[pair[0]], vectors[pair[1]], config, recipe, folder) for pair in seeds
     }
@@ -118,7 +121,6 @@ def prepare_several(
     note(f"one cross-encoder for {_named(seeds)}, on all seeds")
     whole = {pair: (lexicon, None) for pair, lexicon in usable.items()}
     fitted, reranker = _fit_together(workshops, whole, config, recipe, folder)
-    wanted = list(pairs) if pairs is not None else _all_pairs(vectors, seeds)
     found: dict[Pair, Prepared] = {}
     for pair in wanted:
         if pair in seeds:

@@ -128,16 +128,21 @@ def _view(workshop: Workshop, silver: Lexicon, held: Lexicon) -> HeldOutView:
     return again.view(again.fit(rest, reserved=held), held, held)
 
 
+def check_start(method: str, init: str) -> None:
+    """Whether the method can do without seeds, and the start exists."""
+    if init not in (AUTO, *STARTS):
+        raise InputError(f"init is {init!r}; expected one of {', '.join((AUTO, *STARTS))}")
+    if "unsupervised" not in aligner_class(method).presets:
+        raise InputError(f"{method} needs seed pairs; without any take vecmap, c1 or c2")
+
+
 def find_space(workshop: Workshop, init: str = AUTO) -> tuple[Space, list[dict[str, Any]]]:
     """The first space whose outcome holds up, and how every start that was tried went."""
     given = workshop.recipe.space
     if isinstance(given, Space):
         return given, []
+    check_start(given, init)
     starts: Sequence[str] = STARTS if init == AUTO else (init,)
-    if init not in (AUTO, *STARTS):
-        raise InputError(f"init is {init!r}; expected one of {', '.join((AUTO, *STARTS))}")
-    if "unsupervised" not in aligner_class(given).presets:
-        raise InputError(f"{given} needs seed pairs; without any take vecmap, c1 or c2")
     tried: list[dict[str, Any]] = []
     for start in starts:
         note(f"unsupervised {given}, starting from {start}")
