@@ -8,10 +8,11 @@ import torch
 
 import blicer.align
 from blicer.align import Procrustes, VecMap
-from blicer.align.base import prepare
+from blicer.align.base import prepare, seeds_to_indices
 from blicer.align.linear import apply_, centre_, normalise_, principal_directions, unit_
 from blicer.embeddings import Embeddings
 from blicer.errors import InputError
+from blicer.lexicon import Lexicon
 
 CPU = torch.device("cpu")
 
@@ -102,3 +103,15 @@ def test_memory_mapped_vectors_are_not_changed(tmp_path) -> None:
     before = np.array(loaded.vectors)
     prepare(loaded, loaded, device=CPU)
     np.testing.assert_array_equal(loaded.vectors, before)
+
+
+def test_swapped_columns_stop_the_work() -> None:
+    """Some names are the same in both languages, so a few pairs are found either way."""
+    words = [f"w{i}" for i in range(50)]
+    source = Embeddings(["paris", *words], np.eye(51, dtype=np.float32))
+    target = Embeddings(["paris", *(f"v{i}" for i in range(50))], np.eye(51, dtype=np.float32))
+    pairs = [("paris", "paris"), *((f"w{i}", f"v{i}") for i in range(50))]
+    assert len(seeds_to_indices(source, target, Lexicon(pairs))) == 51
+    swapped = Lexicon([(b, a) for a, b in pairs])
+    with pytest.raises(InputError, match=r"swapped: 1 of 51 pairs .* 51 the other way round"):
+        seeds_to_indices(source, target, swapped)

@@ -235,3 +235,18 @@ def test_other_settings_do_not_resume(translator: Translator, tmp_path: Path) ->
 def test_unknown_format(translator: Translator, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there is no format 'xml'"):
         induce(translator, tmp_path / "d.tsv", format="xml")
+
+
+def test_other_files_are_never_replaced(translator: Translator, tmp_path: Path) -> None:
+    folder, file = tmp_path / "mine", tmp_path / "words.txt"
+    folder.mkdir()
+    (folder / "notes.txt").write_text("precious", encoding="utf-8")
+    file.write_text("precious", encoding="utf-8")
+    for place in (folder, file):
+        with pytest.raises(FileError, match="exists and is not a translator; it is left as it is"):
+            translator.save(place)
+    assert (folder / "notes.txt").read_text(encoding="utf-8") == "precious"
+    assert file.read_text(encoding="utf-8") == "precious"
+    assert {path.name for path in tmp_path.iterdir()} == {"mine", "words.txt"}
+    translator.save(tmp_path / "new")
+    translator.save(tmp_path / "new")  # its like may be replaced

@@ -80,6 +80,18 @@ def check_writable(path: str | Path) -> None:
         raise _sentence(path, error) from error
 
 
+def check_replaceable(folder: str | Path, marker: str, what: str) -> None:
+    """Our folder may take the place of its like or of nothing, never of the user's other files.
+
+    ``marker`` is the file that tells such a folder, ``what`` its name in the sentence.
+    """
+    folder = Path(folder)
+    if folder.is_dir() and ((folder / marker).is_file() or not any(folder.iterdir())):
+        return
+    if folder.exists():
+        raise FileError(folder, f"exists and is not {what}; it is left as it is")
+
+
 def write_json(path: str | Path, value: Any) -> None:
     with atomic_write(path) as file:
         json.dump(value, file, ensure_ascii=False, indent=2)

@@ -15,7 +15,7 @@ from blicer.calibration import Calibration
 from blicer.candidates import CandidateScores, pair_words, score_candidates
 from blicer.earlyexit import BestFirst, best_first
 from blicer.errors import FileError, InputError
-from blicer.files import atomic_folder, read_json, write_json
+from blicer.files import atomic_folder, check_replaceable, read_json, write_json
 from blicer.lexicon import find_words
 from blicer.mixing import CSLS, Mixture, Scorer
 from blicer.scaling import Scaling
@@ -228,6 +228,7 @@ class Translator:
 
     def save(self, path: str | Path) -> None:
         """Write the whole translator, or nothing."""
+        check_replaceable(path, DESCRIPTION, "a translator")
         with atomic_folder(path) as folder:
             self.space.save(folder / "space")
             scorers = []

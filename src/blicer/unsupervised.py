@@ -157,7 +157,8 @@ def find_space(workshop: Workshop, init: str = AUTO) -> tuple[Space, list[dict[s
             tried.append({"start": start, "converged": good, **reached})
             if good:
                 return space, tried
-        note(f"starting from {start} failed: {tried[-1]['verdict']}")
+        if start != starts[-1]:  # of the last one the error tells
+            note(f"starting from {start} failed: {tried[-1]['verdict']}")
     said = "; ".join(f"{one['start']}: {one['verdict']}" for one in tried)
     raise BlicerError(
         f"no start led to a space that holds up, so none is handed over ({said}); give seed "

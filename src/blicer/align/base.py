@@ -121,6 +121,12 @@ def seeds_to_indices(
     if len(seeds) == 0:
         raise InputError("the seed dictionary is empty; expected at least one pair")
     pairs = seeds.indices(source, target)
+    turned = len(seeds.reverse().indices(source, target))
+    if turned > 2 * len(pairs) > 0:  # names that both languages share are found either way
+        raise InputError(
+            f"the columns of the seeds are swapped: {len(pairs)} of {len(seeds)} pairs are in the "
+            f"vocabularies as they stand, {turned} the other way round"
+        )
     if len(pairs) >= FEW * len(seeds) and len(pairs) > 0:
         if len(pairs) < len(seeds):
             note(

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from blicer import progress
 from blicer.crossencoder.embedding_rows import rows_in_use, train_rows_only
+from blicer.crossencoder.encoder import quiet_transformers
 from blicer.files import atomic_folder
 from blicer.wordencoder import WordEncoder
 
@@ -118,7 +119,7 @@ def tune(
         table.requires_grad_(True)
         encoder.model.eval()
     if keep is not None:
-        with atomic_folder(keep) as folder:
+        with atomic_folder(keep) as folder, quiet_transformers():
             encoder.model.save_pretrained(folder)
     return losses
 

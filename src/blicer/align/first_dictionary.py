@@ -41,7 +41,7 @@ def from_identical(source: Embeddings, target: Embeddings) -> Tensor:
     if not pairs:
         raise InputError(
             "no word is spelled the same in both vocabularies; expected some for a start from "
-            "identical words (use seeds, numerals, or the unsupervised start)"
+            "identical words (give seeds, or start from encoder, numerals or distributions)"
         )
     return torch.from_numpy(np.array(pairs, dtype=np.int64))
 
@@ -52,8 +52,8 @@ def from_numerals(source: Embeddings, target: Embeddings) -> Tensor:
     pairs = [(row, wanted[value]) for value, row in _numerals(source).items() if value in wanted]
     if not pairs:
         raise InputError(
-            "the vocabularies share no numeral; expected some for a start from numerals (use "
-            "seeds, identical words, or the unsupervised start)"
+            "the vocabularies share no numeral; expected some for a start from numerals (give "
+            "seeds, or start from encoder, identical or distributions)"
         )
     return torch.from_numpy(np.array(pairs, dtype=np.int64))
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from blicer.embeddings import Embeddings
 from blicer.errors import FileError, InputError
-from blicer.files import atomic_folder, read_json, write_json
+from blicer.files import atomic_folder, check_replaceable, read_json, write_json
 
 if TYPE_CHECKING:
     from blicer.retrieval import Retriever
@@ -83,7 +83,7 @@ class Space:
             "source": {"language": self.source.language, "words": len(self.source)},
             "target": {"language": self.target.language, "words": len(self.target)},
         }
-        check_replaceable(folder)
+        check_replaceable(folder, DESCRIPTION, "a space")
         with atomic_folder(folder) as temporary:
             self.source.save(temporary / "source")
             self.target.save(temporary / "target")
@@ -121,15 +121,6 @@ class Space:
         self.source.save(folder / names[0])
         self.target.save(folder / names[1])
         return folder / names[0], folder / names[1]
-
-
-def check_replaceable(folder: str | Path) -> None:
-    """A space may take the place of a space or of nothing, never of the user's other files."""
-    folder = Path(folder)
-    if folder.is_dir() and ((folder / DESCRIPTION).is_file() or not any(folder.iterdir())):
-        return
-    if folder.exists():
-        raise FileError(folder, "exists and is not a space; it is left as it is")
 
 
 def read_description(folder: Path) -> dict[str, Any]:

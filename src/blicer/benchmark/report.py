@@ -147,7 +147,7 @@ def _how(runs: Sequence[Run], failed: Sequence[Run]) -> list[Block]:
         text = (
             "DATA is the folder of dictionaries and vectors, OUT that of the results. What is "
             "finished is not computed again; results.tsv has a key for each row, and blicer "
-            "benchmark rerun OUT KEY computes that one anew."
+            "benchmark rerun OUT KEY --data DATA computes that one anew."
         )
         blocks += [Heading("The same again"), Code("\n".join(again)), Text(text, soft=True)]
     return blocks

@@ -69,17 +69,17 @@ def align(
     import shutil
     import warnings
 
-    from blicer.align.space import Space, check_replaceable
+    from blicer.align.space import DESCRIPTION, Space
     from blicer.embeddings import Embeddings
     from blicer.errors import BlicerError
-    from blicer.files import check_writable, work_folder
+    from blicer.files import check_replaceable, check_writable, work_folder
     from blicer.lexicon import Lexicon
     from blicer.progress import note
 
     chosen = _settings(settings or [], seed=seed, device=device)
     chosen |= {k: v for k, v in (("init", init), ("encoder", encoder)) if v is not None}
     aligner = None if method == "files" else _aligner(method, mode, seeds is not None, chosen)
-    check_replaceable(output)
+    check_replaceable(output, DESCRIPTION, "a space")
     check_writable(output)
     if export_vec is not None:
         check_writable(export_vec / "source.vec")

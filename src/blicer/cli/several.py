@@ -54,11 +54,12 @@ def train_several(
 
     from blicer.config import Config, parse_assignments
     from blicer.embeddings import Embeddings
-    from blicer.files import check_writable, work_folder
+    from blicer.files import check_replaceable, check_writable, work_folder
     from blicer.lexicon import Lexicon
     from blicer.progress import note
     from blicer.recipe import Recipe, defaults_for
     from blicer.several import prepare_several
+    from blicer.translator import DESCRIPTION
 
     files = assigned("--vectors", vectors)
     lexicons = {
@@ -73,6 +74,8 @@ def train_several(
     fewest = min(len(lexicon) for lexicon in lexicons.values())
     chosen = Config.resolve(preset, file=config, overrides=overrides, defaults=defaults_for(fewest))
     check_writable(output)
+    for pair in [*lexicons, *wanted]:
+        check_replaceable(output / "-".join(pair), DESCRIPTION, "a translator")
     sides = {
         language: Embeddings.load(
             path, max_words=max_words, lowercase=not keep_case, language=language

@@ -119,11 +119,12 @@ def train(
     from blicer.config import Config, parse_assignments
     from blicer.embeddings import Embeddings
     from blicer.errors import InputError
-    from blicer.files import check_writable, work_folder
+    from blicer.files import check_replaceable, check_writable, work_folder
     from blicer.lexicon import Lexicon
     from blicer.recipe import Recipe, defaults_for
     from blicer.several import prepare_zero_shot
     from blicer.train import train as run
+    from blicer.translator import DESCRIPTION
     from blicer.unsupervised import train_unsupervised
 
     overrides = parse_assignments(settings or [])
@@ -132,6 +133,7 @@ def train(
             overrides[name] = value
     if lam is not None:
         overrides |= parse_assignments([f"lambda={lam}"])
+    check_replaceable(output, DESCRIPTION, "a translator")
     check_writable(output)
     pivots = {"--pivot": pivot, "--pivot-source": pivot_source, "--pivot-target": pivot_target}
     kind = setup(preset, has_seeds=seeds is not None, pivots=pivots)
@@ -226,7 +228,9 @@ def _report(translator: Translator, output: Path, as_json: bool) -> None:
     mixture, calibration = translator.mixture, translator.calibration
     weights = ", ".join(f"{name} {weight:.2f}" for name, weight in mixture.weights.items())
     note(f"wrote {output}; mixing weights: {weights}")
-    if calibration is not None and calibration.reliability is not None:
+    if "unsupervised" in translator.details:
+        note("the weights were chosen without gold: take confidences as an order, not as chances")
+    elif calibration is not None and calibration.reliability is not None:
         note(
             f"confidence is off by {100 * calibration.reliability.error:.1f} points on average, "
             f"on {mixture.queries} held-out words"

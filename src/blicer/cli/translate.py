@@ -83,11 +83,14 @@ def induce(
 
     from blicer.dictionary import format_of
     from blicer.dictionary import induce as run
+    from blicer.errors import FileError
     from blicer.files import check_writable
     from blicer.progress import note
     from blicer.translator import Translator
 
     format_of(output, format)
+    if output.is_dir():
+        raise FileError(output, "is a folder; expected the name of a dictionary file")
     check_writable(output)
     loaded = Translator.load(translator, device=device)
     done = run(
