@@ -206,6 +206,15 @@ def test_the_plan_is_the_product(dataset: Dataset, encoder: Path) -> None:
         ({"pairs": ["enfr"]}, "pair 'enfr': expected two languages"),
         ({"pairs": ["en-en"]}, "expected two languages"),
         ({"spaces": ["magic"]}, "there is no space 'magic'"),
+        ({"spaces": ["vecmap:magic"]}, "vecmap has no mode 'magic'"),
+        (
+            {"spaces": ["vecmap:magic"], "setups": ["unsupervised"]},
+            "init is 'magic'",
+        ),
+        (
+            {"spaces": ["procrustes"], "setups": ["unsupervised"]},
+            "procrustes needs seed pairs",
+        ),
         ({"systems": ["C"]}, "there is no system 'C'"),
         ({"templates": ["T99"]}, "template"),
         ({"alphas": [2.0]}, "alpha = 2.0"),

@@ -98,7 +98,7 @@ def test_an_encoder_that_knows_nothing_is_found_out(monkeypatch: pytest.MonkeyPa
         def __init__(self, *_: object, **__: object) -> None:
             self.order = order
 
-        def encode(self, words: Any) -> np.ndarray:
+        def encode(self, words: Any, cache: Path | None = None) -> np.ndarray:
             known = own_x if words[0] == "s0" else own_y[self.order]
             return known.numpy()
 

@@ -69,7 +69,7 @@ def prepare_unsupervised(workshop: Workshop, *, init: str = AUTO) -> Prepared:
     )
     pairs = final.pairs(final.space(Lexicon([])), Lexicon([]))
     silver = _silver(space, pairs)
-    held = _pairs_of_two_views(space, recipe, len(silver))
+    held = _pairs_of_two_views(space, recipe, len(silver), workshop.folder)
     view = _view(workshop, silver, held) if len(held) else None
     fitted = Fitted(space, pairs, final.scorers(space, pairs))
     found = {"tried": tried, "silver_pairs": len(silver), "chosen_on": len(held)}
@@ -98,14 +98,14 @@ def _silver(space: Space, pairs: Any) -> Lexicon:
     return Lexicon(words)
 
 
-def _pairs_of_two_views(space: Space, recipe: Recipe, silver: int) -> Lexicon:
+def _pairs_of_two_views(space: Space, recipe: Recipe, silver: int, folder: Path | None) -> Lexicon:
     """Frequent words and their mutual neighbours in space and encoder, at random; no word twice."""
     if recipe.holdout == 0:
         return Lexicon([])
     encoder = WordEncoder(VIEW, device=recipe.device)
     sides = []
     for side in (space.source, space.target):
-        own = unit_(torch.from_numpy(encoder.encode(side.words[:VIEW_WORDS])))
+        own = unit_(torch.from_numpy(encoder.encode(side.words[:VIEW_WORDS], cache=folder)))
         mapped = unit_(torch.tensor(side.vectors[:VIEW_WORDS], dtype=torch.float32))
         sides.append(torch.cat([mapped, own], dim=1))
     pairs = mutual_neighbours(Retriever(*sides, device=recipe.device))

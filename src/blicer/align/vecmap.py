@@ -129,8 +129,8 @@ class VecMap(Aligner):
         """A dictionary from the encoder's own vectors and, with self-learning, from both views."""
         encoder = WordEncoder(self.encoder, device=self.device)
         own = [
-            unit_(torch.from_numpy(encoder.encode(side.words[: self.words])).to(x.device))
-            for side in (source, target)
+            unit_(torch.from_numpy(encoder.encode(words, cache=self.work)).to(x.device))
+            for words in (source.words[: self.words], target.words[: self.words])
         ]
         rounds = self.encoder_rounds if self.self_learning else 0
         head_x, head_y = x[: self.words], y[: self.words]

@@ -9,12 +9,21 @@ from pathlib import Path
 from typing import Any
 
 from blicer.align import METHODS
-from blicer.benchmark.dataset import ZERO_SHOT, Dataset, Digests, MissingData, setup_name
+from blicer.benchmark.dataset import (
+    UNSUPERVISED,
+    ZERO_SHOT,
+    Dataset,
+    Digests,
+    MissingData,
+    setup_name,
+)
 from blicer.benchmark.setups import FILES, data_digests, seed_pairs
 from blicer.benchmark.systems import check_systems, usual_systems
 from blicer.benchmark.unit import Task, Unit, resolve_config, unit_overrides
 from blicer.errors import FileError, InputError
 from blicer.files import read_json, write_json
+from blicer.recipe import Recipe, make_aligner
+from blicer.unsupervised import AUTO, check_start
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,12 +115,11 @@ class _Planner:
         matrix = self.matrix
         source, target = split_pair(pair)
         method, _, mode = space.partition(":")
-        if method != FILES and method not in METHODS:
-            known = ", ".join([*METHODS, FILES])
-            raise InputError(f"there is no space {method!r}; there are {known}")
         pivot = matrix.pivot if setup == ZERO_SHOT else ""
         if pivot in (source, target):
             raise InputError(f"{pair} zero-shot: the pivot {pivot} is one of the two languages")
+        if method != FILES:
+            _check_space(method, mode, setup)
         # These four are the unit's own fields.
         own = ("encoder", "template", "alpha", "seed")
         return {
@@ -131,6 +139,17 @@ class _Planner:
         if file.path not in self.pairs_in:
             self.pairs_in[file.path] = len(file.load())
         return self.pairs_in[file.path]
+
+
+def _check_space(method: str, mode: str, setup: str) -> None:
+    """A method, mode or start that does not exist is found before anything is computed."""
+    if method not in METHODS:
+        known = ", ".join([*METHODS, FILES])
+        raise InputError(f"there is no space {method!r}; there are {known}")
+    if setup in (UNSUPERVISED, ZERO_SHOT):
+        check_start(method, mode or AUTO)
+    else:
+        make_aligner(method, "supervised", Recipe(space_mode=mode))
 
 
 def split_pair(pair: str) -> tuple[str, str]:
