@@ -225,3 +225,29 @@ def test_bad_settings_are_said_at_once(settings: dict[str, Any], said: str) -> N
 def test_no_seeds_and_no_weight(encoder: Path, sides: tuple[Embeddings, Embeddings]) -> None:
     with pytest.raises(InputError, match="nothing to choose the weight on"):
         Mixed.preset("unsupervised", encoder=str(encoder), weight="auto").align(*sides)
+
+
+def test_c1_is_fitted_once_for_both(
+    encoder: Path,
+    sides: tuple[Embeddings, Embeddings],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """C2 takes the C1 space that lies in the work folder, and gives what it would have given."""
+    seeds = lexicon(sides)
+    alone = aligner(encoder).align(*sides, seeds)
+    first = Contrastive.preset("supervised", device="cpu", **C1)
+    first.work = tmp_path
+    made = first.kept(*sides, seeds)
+
+    def again(*_: object) -> None:
+        raise AssertionError("C1 was fitted a second time")
+
+    monkeypatch.setattr(Contrastive, "align", again)
+    mixture = aligner(encoder)
+    mixture.work = tmp_path
+    found = mixture.align(*sides, seeds)
+    np.testing.assert_allclose(found.source.vectors, alone.source.vectors, atol=1e-6)
+    np.testing.assert_array_equal(first.kept(*sides, seeds).target.vectors, made.target.vectors)
+    with pytest.raises(AssertionError, match="second time"):  # other seeds, another space
+        first.kept(*sides, lexicon(sides, step=3))

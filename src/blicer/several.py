@@ -20,6 +20,7 @@ from blicer.progress import note
 from blicer.recipe import Recipe
 from blicer.scorers import NEED_SEEDS
 from blicer.scorers.cross_encoder import NAME as CROSS_ENCODER
+from blicer.stages import digest, stage_folder
 from blicer.train import Prepared, held_out_splits
 from blicer.unsupervised import AUTO, check_start, find_space
 from blicer.workshop import (
@@ -27,9 +28,7 @@ from blicer.workshop import (
     HeldOutView,
     Lesson,
     Workshop,
-    digest,
     fit_reranker,
-    stage_folder,
 )
 
 if TYPE_CHECKING:

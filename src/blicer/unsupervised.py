@@ -171,15 +171,8 @@ def _space_from(workshop: Workshop, start: str) -> Space:
     recipe = workshop.recipe
     settings = {**recipe.space_settings, "init": start}
     chosen = replace(recipe, space_settings=settings, space_mode="unsupervised")
-    folder = workshop.stage("space", recipe.space, settings, "unsupervised")
-    if folder is not None and (folder / "space.json").is_file():
-        note(f"{recipe.space} from {start}: taken from {folder}")
-        return Space.load(folder)
     aligner = make_aligner(str(recipe.space), "unsupervised", chosen)
     aligner.work = workshop.folder
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # a failed run is said by who asked
-        space: Space = aligner.align(workshop.source, workshop.target)
-    if folder is not None:
-        space.save(folder)
-    return space
+        return workshop.kept_space(aligner, None)

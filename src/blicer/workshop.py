@@ -6,8 +6,6 @@ same work is never done twice.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from blicer.align.base import seeds_to_indices
+from blicer.align.base import Aligner, seeds_to_indices
 from blicer.align.space import Space
 from blicer.candidates import gold_marks, queries_with_gold, score_candidates
 from blicer.config import Config
@@ -31,6 +29,7 @@ from blicer.recipe import Recipe, make_aligner
 from blicer.scorers import check_scorer, make_scorer
 from blicer.scorers.cross_encoder import NAME as CROSS_ENCODER
 from blicer.scorers.cross_encoder import UNTUNED, CrossEncoderScorer, Untuned
+from blicer.stages import digest, stage_folder
 from blicer.templates import Template
 
 if TYPE_CHECKING:
@@ -144,17 +143,13 @@ class Workshop:
         given = self.recipe.space
         if isinstance(given, Space):
             return given
-        how = (given, self.recipe.space_mode, self.recipe.space_settings, self.config.preset)
-        folder = self.stage("space", *how, seeds.pairs)
-        if folder is not None and (folder / "space.json").is_file():
-            note(f"{given}: taken from {folder}")
-            return Space.load(folder)
         aligner = make_aligner(given, self.config.preset, self.recipe)
         aligner.work = self.folder
-        space: Space = aligner.align(self.source, self.target, seeds)
-        if folder is not None:
-            space.save(folder)
-        return space
+        return self.kept_space(aligner, seeds)
+
+    def kept_space(self, aligner: Aligner, seeds: Lexicon | None) -> Space:
+        """What the aligner makes of the two vocabularies, or made of them before."""
+        return aligner.kept(self.source, self.target, seeds)
 
     def pairs(self, space: Space, seeds: Lexicon, reserved: Lexicon | None = None) -> TrainingPairs:
         """Positives and hard negatives (METHOD.md §2), with what was dropped said."""
@@ -263,20 +258,3 @@ def fit_reranker(lesson: Lesson, config: Config, recipe: Recipe, stage: Path | N
         output_dir=stage,
         validation=held_out,
     )
-
-
-def stage_folder(folder: Path, kind: str, *what: Any) -> Path:
-    """A folder named after the digest of ``what``."""
-    key = hashlib.sha256(json.dumps(what, default=str).encode()).hexdigest()
-    return folder / f"{kind}-{key[:16]}"
-
-
-def digest(*things: Any) -> str:
-    """Of arrays and lists of words."""
-    digest = hashlib.blake2b(digest_size=16)
-    for thing in things:
-        if isinstance(thing, np.ndarray):
-            digest.update(np.ascontiguousarray(thing).data)
-        else:
-            digest.update("\n".join(thing).encode("utf-8", "surrogatepass"))
-    return digest.hexdigest()

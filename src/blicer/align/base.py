@@ -21,11 +21,12 @@ from blicer.align.linear import (
     unit_,
 )
 from blicer.align.seed_problems import likely_reasons, sample
-from blicer.align.space import Space
+from blicer.align.space import DESCRIPTION, Space
 from blicer.embeddings import Embeddings
 from blicer.errors import InputError
 from blicer.lexicon import Lexicon
 from blicer.progress import note
+from blicer.stages import digest, stage_folder
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -49,6 +50,26 @@ class Aligner(ABC):
     @abstractmethod
     def align(self, source: Embeddings, target: Embeddings, seeds: Lexicon | None = None) -> Space:
         """Map both vocabularies into one space."""
+
+    def kept(self, source: Embeddings, target: Embeddings, seeds: Lexicon | None = None) -> Space:
+        """``align``, or the space that it made of the same data before, from ``work``."""
+        folder = self.place(source, target, seeds)
+        if folder is None:
+            return self.align(source, target, seeds)
+        if (folder / DESCRIPTION).is_file():
+            note(f"{self.method}: taken from {folder}")
+            return Space.load(folder)
+        space = self.align(source, target, seeds)
+        space.save(folder)
+        return space
+
+    def place(self, source: Embeddings, target: Embeddings, seeds: Lexicon | None) -> Path | None:
+        """Where ``kept`` keeps the space of this data."""
+        if self.work is None:
+            return None
+        data = digest(source.words, target.words, source.vectors, target.vectors)
+        known = None if seeds is None else list(seeds.listed())
+        return stage_folder(self.work, "space", data, self.method, self.settings, known)
 
     @classmethod
     def preset(cls, name: str, **overrides: Any) -> Self:

@@ -125,7 +125,9 @@ class Mixed(Aligner):
     ) -> tuple[Space, tuple[Tensor, Tensor], tuple[Tensor, Tensor], dict[str, Any]]:
         """C1's space; (C1, encoder) unit rows of each side, in one dimension; how it went."""
         encoder = WordEncoder(self.encoder, max_length=self.max_length, device=self.device)
-        start = self._first_stage().align(source, target, seeds)
+        first = self._first_stage()
+        first.work = self.work
+        start = first.kept(source, target, seeds)
         known = np.zeros((0, 2), np.int64)
         if seeds is not None:
             known = np.unique(seeds_to_indices(source, target, seeds, method="C2"), axis=0)

@@ -12,6 +12,7 @@ from blicer.files import read_json, write_json
 from blicer.workshop import Workshop
 
 if TYPE_CHECKING:
+    from blicer.align.base import Aligner
     from blicer.align.space import Space
     from blicer.lexicon import Lexicon
     from blicer.pairs import TrainingPairs
@@ -31,18 +32,25 @@ class TimedWorkshop(Workshop):
         super().__init__(*arguments)
 
     def stage(self, kind: str, *what: Any) -> Path | None:
-        self._place = super().stage(kind, *what)
-        if self._place is not None:
-            self._was_there = self._place.is_dir()
-            if kind == "reranker":
-                self._rerankers.append(self._place)
-        return self._place
+        place = super().stage(kind, *what)
+        if kind == "reranker" and place is not None:
+            self._rerankers.append(place)
+        return self._seen(place)
 
-    def _aligned(self, seeds: Lexicon) -> Space:
-        return self._timed(lambda: super(TimedWorkshop, self)._aligned(seeds))
+    def kept_space(self, aligner: Aligner, seeds: Lexicon | None) -> Space:
+        def make() -> Space:
+            self._seen(aligner.place(self.source, self.target, seeds))
+            return super(TimedWorkshop, self).kept_space(aligner, seeds)
+
+        return self._timed(make)
 
     def cross_encoder(self, space: Space, pairs: TrainingPairs) -> CrossEncoderScorer:
         return self._timed(lambda: super(TimedWorkshop, self).cross_encoder(space, pairs))
+
+    def _seen(self, place: Path | None) -> Path | None:
+        self._place = place
+        self._was_there = place is not None and place.is_dir()
+        return place
 
     def _timed(self, make: Callable[[], T]) -> T:
         self._place = None
