@@ -7,7 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
+from blicer import retrieval
 from blicer.align import Space
 from blicer.embeddings import Embeddings
 from blicer.errors import FileError, InputError
@@ -40,6 +42,63 @@ def test_saved_files_are_plain(tmp_path: Path) -> None:
     assert suffixes == {".json", ".safetensors"}
     description = json.loads((tmp_path / "s" / "space.json").read_text())
     assert (description["format"], description["version"]) == ("blicer-space", 1)
+
+
+def test_measured_hubness_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pass over all pairs of words is made once, not at every start; another k is another one."""
+    space = small_space({"k_csls": 1})
+    space.save(tmp_path / "before")
+    assert not (tmp_path / "before" / "hubness.safetensors").exists()
+    expected = [side.numpy() for side in space.retriever.hubness]
+    space.save(tmp_path / "s")
+    again = Space.load(tmp_path / "s")
+    again.save(tmp_path / "copy")  # also without its engine having been asked for
+    passes = []
+    usual = retrieval.top_k_both
+
+    def counted(*arguments: object, **options: object) -> object:
+        passes.append(1)
+        return usual(*arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(retrieval, "top_k_both", counted)
+    for place in ("s", "copy"):
+        found = Space.load(tmp_path / place).retriever.hubness
+        for side, kept in zip(expected, found, strict=True):
+            np.testing.assert_array_equal(side, kept.numpy())
+    assert passes == []
+    other = Space.load(tmp_path / "s")
+    other.settings["k_csls"] = 2
+    cosine = unit(other.source.vectors) @ unit(other.target.vectors).T
+    np.testing.assert_allclose(other.retriever.hubness[0], cosine.mean(axis=1), atol=1e-6)
+    assert passes == [1]
+
+
+def unit(rows: np.ndarray) -> np.ndarray:
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize(
+    ("about", "sides", "said"),
+    [
+        ({"k_csls": 10}, {"source": 3, "target": 3}, "expected (3, 2) words"),
+        ({"k_csls": 10}, {"source": 3}, "is damaged"),
+        ({"k_csls": 10}, None, "cannot be read"),
+        ({"k": 10}, {"source": 3, "target": 2}, "does not say of which k"),
+        ([10], {"source": 3, "target": 2}, "does not say of which k"),
+    ],
+)
+def test_damaged_hubness(
+    tmp_path: Path, about: object, sides: dict[str, int] | None, said: str
+) -> None:
+    small_space().save(tmp_path / "s")
+    path = tmp_path / "s" / "space.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "hubness": about}))
+    if sides is not None:
+        ones = {side: np.ones(words, np.float32) for side, words in sides.items()}
+        save_file(ones, tmp_path / "s" / "hubness.safetensors")
+    with pytest.raises(FileError) as error:
+        Space.load(tmp_path / "s")
+    assert said in str(error.value)
 
 
 def test_save_replaces_a_space_but_nothing_else(tmp_path: Path) -> None:

@@ -143,7 +143,8 @@ class Retriever:
     """Cosine and CSLS between two vocabularies that share a space.
 
     Parameters: ``source`` and ``target`` are rows of vectors, most frequent word first.
-    ``k_csls`` is the size of the neighbourhood in CSLS, ``memory_gb`` bounds working memory.
+    ``k_csls`` is the size of the neighbourhood in CSLS, ``memory_gb`` bounds working memory,
+    ``hubness`` is that of all source and all target words where it was measured before.
     """
 
     def __init__(
@@ -155,6 +156,7 @@ class Retriever:
         device: str | torch.device | None = "auto",
         precision: Precision = "auto",
         memory_gb: float = 2.0,
+        hubness: tuple[Any, Any] | None = None,
     ) -> None:
         self.device = resolve_device(device)
         self.source = as_unit_rows(source, self.device)
@@ -170,12 +172,19 @@ class Retriever:
             raise InputError(f"memory_gb is {memory_gb}; expected a positive number")
         self.k_csls, self.memory_gb = k_csls, memory_gb
         self.precision: Precision = precision
-        self._hubness: tuple[Tensor, Tensor] | None = None
+        self.known_hubness: tuple[Tensor, Tensor] | None = None
+        if hubness is not None:
+            of_source, of_target = (
+                torch.tensor(side, dtype=torch.float32, device=self.device) for side in hubness
+            )
+            if of_source.shape != (len(self.source),) or of_target.shape != (len(self.target),):
+                raise InputError("the hubness given is not that of these words")
+            self.known_hubness = (of_source, of_target)
 
     @property
     def hubness(self) -> tuple[Tensor, Tensor]:
         """r_Y(x) of every source word and r_X(y) of every target word (METHOD §1)."""
-        if self._hubness is None:
+        if self.known_hubness is None:
             row_scores, _, column_scores, _ = top_k_both(
                 self.source,
                 self.target,
@@ -184,8 +193,8 @@ class Retriever:
                 memory_gb=self.memory_gb,
                 label="measuring hubness",
             )
-            self._hubness = (row_scores.mean(dim=1), column_scores.mean(dim=1))
-        return self._hubness
+            self.known_hubness = (row_scores.mean(dim=1), column_scores.mean(dim=1))
+        return self.known_hubness
 
     def search(
         self,

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from safetensors.numpy import save_file
 
 from blicer.embeddings import Embeddings
 from blicer.errors import FileError, InputError
 from blicer.files import atomic_folder, check_replaceable, read_json, write_json
+from blicer.formats.folder import map_tensor
 
 if TYPE_CHECKING:
     from blicer.retrieval import Retriever
@@ -20,13 +22,16 @@ if TYPE_CHECKING:
 FORMAT = "blicer-space"
 VERSION = 1
 DESCRIPTION = "space.json"
+HUBNESS = "hubness.safetensors"
 SIDES = ("source", "target")
+Sides = tuple[np.ndarray, np.ndarray]
 
 
 class Space:
     """Two mapped vector sets of one dimension, the method, and its settings.
 
-    On disk a folder: ``space.json`` and two vector folders, ``source`` and ``target``.
+    On disk a folder: ``space.json`` and two vector folders, ``source`` and ``target``; where the
+    hubness of all words was measured, it is kept beside them, for it takes a pass over all pairs.
     """
 
     def __init__(
@@ -46,6 +51,7 @@ class Space:
         self.target = target
         self.method = method
         self.settings = dict(settings or {})
+        self._hubness: tuple[int, Sides] | None = None  # the k of CSLS, and of either side's words
 
     def __repr__(self) -> str:
         return f"Space({self.method!r}, {self.source!r}, {self.target!r})"
@@ -59,12 +65,23 @@ class Space:
         """The nearest-neighbour engine over this space, made on first use and kept."""
         from blicer.retrieval import Retriever
 
+        k = int(self.settings.get("k_csls", 10))
+        kept, hubness = self._hubness or (0, None)
         return Retriever(
             self.source.vectors,
             self.target.vectors,
-            k_csls=int(self.settings.get("k_csls", 10)),
+            k_csls=k,
             device=_usable(self.settings.get("device", "auto")),
+            hubness=hubness if kept == k else None,
         )
+
+    def _measured(self) -> tuple[int, Sides] | None:
+        """The hubness, if it was ever measured: by the engine in use, or before saving."""
+        retriever: Retriever | None = self.__dict__.get("retriever")
+        if retriever is None or retriever.known_hubness is None:
+            return self._hubness
+        of_source, of_target = retriever.known_hubness
+        return retriever.k_csls, (of_source.cpu().numpy(), of_target.cpu().numpy())
 
     def gold_ranks(
         self, queries: np.ndarray, golds: Sequence[np.ndarray], *, reverse: bool = False
@@ -84,9 +101,14 @@ class Space:
             "target": {"language": self.target.language, "words": len(self.target)},
         }
         check_replaceable(folder, DESCRIPTION, "a space")
+        measured = self._measured()
+        if measured is not None:
+            description["hubness"] = {"k_csls": measured[0]}
         with atomic_folder(folder) as temporary:
             self.source.save(temporary / "source")
             self.target.save(temporary / "target")
+            if measured is not None:
+                save_file(dict(zip(SIDES, measured[1], strict=True)), temporary / HUBNESS)
             write_json(temporary / DESCRIPTION, description)
 
     @classmethod
@@ -109,7 +131,9 @@ class Space:
                 raise FileError(
                     folder / side, f"has {len(embeddings)} words; {DESCRIPTION} says {expected}"
                 )
-        return cls(source, target, method=description["method"], settings=description["settings"])
+        space = cls(source, target, method=description["method"], settings=description["settings"])
+        space._hubness = _read_hubness(folder, description, (len(source), len(target)))
+        return space
 
     def save_vec(self, folder: str | Path) -> tuple[Path, Path]:
         """Write two word2vec text files that other tools read, named after the languages."""
@@ -121,6 +145,22 @@ class Space:
         self.source.save(folder / names[0])
         self.target.save(folder / names[1])
         return folder / names[0], folder / names[1]
+
+
+def _read_hubness(
+    folder: Path, description: dict[str, Any], words: tuple[int, int]
+) -> tuple[int, Sides] | None:
+    about = description.get("hubness")
+    if about is None:
+        return None
+    if not isinstance(about, dict) or not isinstance(about.get("k_csls"), int):
+        raise FileError(folder / DESCRIPTION, "does not say of which k its hubness is")
+    first, second = (map_tensor(folder / HUBNESS, side) for side in SIDES)
+    if (first.shape, second.shape) != ((words[0],), (words[1],)):
+        raise FileError(
+            folder / HUBNESS, f"has shapes {first.shape} and {second.shape}; expected {words} words"
+        )
+    return about["k_csls"], (first, second)
 
 
 def read_description(folder: Path) -> dict[str, Any]:
