@@ -46,6 +46,35 @@ READ: list[tuple[str, bytes, dict[str, Any], list[tuple[str, str]], list[str]]] 
         [("cat", "chat"), ("yes, sir", 'oui, "monsieur"')],
         ["1 target with ',' inside, kept whole", "split_targets=','"],
     ),
+    (
+        "csv as blicer induce writes it",
+        b"source,target,confidence,score,rank\ncat,chat,0.9,0.5,1\ndog,chien,,0.4,1\n",
+        {},
+        CAT_DOG,
+        ["line 1 was taken for a header", "2 lines with a score after the pair"],
+    ),
+    (
+        "json lines as blicer induce writes them",
+        b'{"source": "cat", "target": "chat", "confidence": null, "score": 0.5, "rank": 1}\n'
+        b'{"target": "chien", "source": "dog"}\n',
+        {},
+        CAT_DOG,
+        ["1 line with a score after the pair"],
+    ),
+    (
+        "json lines, some broken",
+        b'{"source": "cat", "target": "chat"}\n{"source": "cow"}\n{"source": "cow"\n'
+        b'{"source": 1, "target": "un"}\n{"source": " dog ", "target": "chien"}\n'
+        b'{"source": "", "target": "rien"}\n',
+        {},
+        CAT_DOG,
+        [
+            "line 2 could not be read: expected a JSON object with the words 'source' and 'target'",
+            "line 3 could not be read: it is not a JSON object",
+            "line 4 could not be read: expected a JSON object",
+            "line 6 could not be read: the source (column 1) is empty",
+        ],
+    ),
     ("semicolons", b"cat;chat\ndog;chien\n", {}, CAT_DOG, []),
     (
         "semicolons, commas in some targets",

@@ -7,6 +7,7 @@ listed with its number and the reason why it could not be read. Nothing is dropp
 from __future__ import annotations
 
 import csv
+import json
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from pathlib import Path
 from blicer.errors import FileError, InputError
 from blicer.formats.dictionary_text import decode, read_bytes
 
+JSON = "JSON"  # stands where a delimiter would, for one object a line
 SHOWN = 10  # unreadable lines that a report spells out
 DELIMITER_NAMES = {"\t": "tab", ",": "comma", ";": "semicolon", "|": "vertical bar", " ": "space"}
 _TARGET_SEPARATORS = (";", "|", "/", ",")
@@ -112,8 +114,9 @@ def read_dictionary(
     content = list(_content_lines(text, report))
     if not content:
         raise FileError(path, "has no word pairs (it is empty, or holds only comments)")
-    report.delimiter = delimiter or detect_delimiter([line for _, line in content], path.suffix)
-    quoted = report.delimiter == "\t" and _all_quoted([line for _, line in content])
+    lines = [line for _, line in content]
+    report.delimiter = delimiter or detect_delimiter(lines, path.suffix.lower())
+    quoted = report.delimiter == "\t" and _all_quoted(lines)
 
     records: list[tuple[int, str, list[str]]] = []
     for number, line in content:
@@ -122,6 +125,8 @@ def read_dictionary(
         except csv.Error as error:
             reason = "a quote is opened and not closed" if "end of data" in str(error) else error
             report.unreadable.append((number, str(reason), line))
+        except ValueError as error:
+            report.unreadable.append((number, str(error), line))
         else:
             records.append((number, line, cells))
     first_titles = header is None and _first_is_header([cells for *_, cells in records], columns)
@@ -167,9 +172,14 @@ def _content_lines(text: str, report: LexiconReport) -> Iterator[tuple[int, str]
 
 
 def detect_delimiter(lines: list[str], suffix: str = "") -> str:
-    """The delimiter by which most lines have two columns; tabs first, spaces when nothing else."""
+    """The delimiter by which most lines have two columns; tabs first, spaces when nothing else.
+
+    ``JSON`` for a file of one JSON object a line, as ``blicer induce`` writes it.
+    """
     lines = lines[:5000]
     half = len(lines) / 2
+    if sum(line.startswith("{") and line.endswith("}") for line in lines) > half:
+        return JSON
     if sum("\t" in line for line in lines) >= half:
         return "\t"
     # 'cat chat,chatte' on every line is a list of targets after a space, not a comma-separated
@@ -182,7 +192,11 @@ def detect_delimiter(lines: list[str], suffix: str = "") -> str:
     best, best_count = " ", 0
     for delimiter in (",", ";", "|"):
         having = [line for line in lines if delimiter in line]
-        regular = sum(line.count(delimiter) <= 2 or '"' in line for line in having)
+        # Further columns are believed under titles, or in a file named .csv.
+        titles = split_cells(lines[0], delimiter) if '"' not in lines[0] else []
+        columns = suffix == ".csv" or (len(titles) > 1 and looks_like_header(*titles[:2]))
+        most = lines[0].count(delimiter) if columns else 2
+        regular = sum(line.count(delimiter) <= max(2, most) or '"' in line for line in having)
         if len(having) >= half and regular > best_count:
             best, best_count = delimiter, regular
     return best
@@ -194,6 +208,8 @@ def split_cells(line: str, delimiter: str, *, quoted: bool = False) -> list[str]
     Quotes mean something in comma-like files; in a tab-separated one they are part of the word
     (MUSE has such words) unless every cell of the file is quoted.
     """
+    if delimiter == JSON:
+        return _json_cells(line)
     if delimiter == " ":
         cells = re.split("[ \t]+", line.strip(" \t"))
     elif delimiter == "\t" and not quoted:
@@ -207,6 +223,22 @@ def split_cells(line: str, delimiter: str, *, quoted: bool = False) -> list[str]
     if re.match(r"\\+#", cells[0]):
         cells[0] = cells[0][1:]
     return cells
+
+
+def _json_cells(line: str) -> list[str]:
+    """Source, target and what else an object has, of a line such as {"source": …, "target": …}."""
+    try:
+        entry = json.loads(line)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ValueError("it is not a JSON object") from error
+    named = isinstance(entry, dict) and all(
+        isinstance(entry.get(name), str) for name in ("source", "target")
+    )
+    if not named:
+        raise ValueError("expected a JSON object with the words 'source' and 'target'")
+    others = [value for name, value in entry.items() if name not in ("source", "target")]
+    shown = ["" if value is None else str(value) for value in others]
+    return [entry["source"].strip(), entry["target"].strip(), *shown]
 
 
 def _all_quoted(lines: list[str]) -> bool:
