@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import re
 from pathlib import Path
 from statistics import NormalDist
 from types import SimpleNamespace
@@ -171,9 +172,9 @@ def test_json_has_the_promised_keys() -> None:
     assert "p@1_interval" not in score([1]).to_dict()["forward"]
 
 
-def shown(table: object) -> str:
+def shown(table: object, width: int = 200) -> str:
     text = io.StringIO()
-    Console(file=text, width=200).print(table)
+    Console(file=text, width=width).print(table)
     return text.getvalue()
 
 
@@ -187,6 +188,10 @@ def test_tables() -> None:
     difference = shown(compare(first, second, bootstrap=2000).table())
     assert "+60.0 (" in difference
     assert "p<0.001" in difference
+    for table in (first.table("en-fr"), compare(first, second, bootstrap=2000).table()):
+        narrow = shown(table, width=80)  # a usual terminal: nothing is cut
+        assert "…" not in narrow
+        assert sorted(re.findall(r"[\d.]+", narrow)) == sorted(re.findall(r"[\d.]+", shown(table)))
 
 
 def test_paired_test_agrees_with_the_z_test() -> None:

@@ -1,8 +1,9 @@
-"""Evaluation results as tables for the terminal, in per cent."""
+"""Evaluation results as tables for the terminal, in per cent: a metric a row, 80 columns wide."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 from rich.table import Table
 
@@ -11,29 +12,45 @@ if TYPE_CHECKING:
 
 METRIC_TITLES = {"p@1": "P@1", "p@5": "P@5", "p@10": "P@10", "mrr": "MRR"}
 
-
-def _frame(title: str | None, *last: str) -> Table:
-    table = Table(title=title, title_justify="left")
-    table.add_column("direction")
-    table.add_column("queries counted")
-    for name in (*METRIC_TITLES.values(), *last):
-        table.add_column(name, justify="right")
-    return table
+T = TypeVar("T")
 
 
 def evaluation_table(evaluation: Evaluation, title: str | None = None) -> Table:
-    table = _frame(title, "queries", "coverage")
+    columns: list[tuple[str, Scores]] = []
+    coverage = []
     for name, result in evaluation.directions():
-        for label, scores in (("in vocabulary", result.in_vocabulary), ("all", result.all_queries)):
-            cells = [_score(scores, metric) for metric in METRIC_TITLES]
-            first = label == "in vocabulary"
-            table.add_row(
-                name if first else "",
-                label,
-                *cells,
-                str(scores.queries),
-                f"{100 * result.coverage:.1f}" if first else "",
-            )
+        columns += [
+            (f"{name}, in vocabulary", result.in_vocabulary),
+            (f"{name}, all", result.all_queries),
+        ]
+        coverage += [f"{100 * result.coverage:.1f} %", ""]
+    table = _table(title, columns, _score)
+    table.add_row("queries", *(str(scores.queries) for _, scores in columns))
+    table.add_row("coverage", *coverage)
+    return table
+
+
+def comparison_table(comparison: Comparison, title: str | None = None) -> Table:
+    columns = [
+        ("forward, both can answer", comparison.forward),
+        ("forward, all", comparison.forward_all),
+        ("backward, both can answer", comparison.backward),
+        ("backward, all", comparison.backward_all),
+    ]
+    table = _table(title or "first minus second, paired bootstrap", columns, _difference)
+    table.add_row("queries", *(str(difference.queries) for _, difference in columns))
+    return table
+
+
+def _table(
+    title: str | None, columns: Sequence[tuple[str, T]], cell: Callable[[T, str], str]
+) -> Table:
+    table = Table(title=title, title_justify="left")
+    table.add_column("")
+    for name, _ in columns:
+        table.add_column(name, justify="right")
+    for metric, shown in METRIC_TITLES.items():
+        table.add_row(shown, *(cell(values, metric) for _, values in columns))
     return table
 
 
@@ -43,20 +60,6 @@ def _score(scores: Scores, metric: str) -> str:
         return value
     low, high = scores.intervals[metric]
     return f"{value} ({100 * low:.1f}-{100 * high:.1f})"
-
-
-def comparison_table(comparison: Comparison, title: str | None = None) -> Table:
-    table = _frame(title or "first minus second, paired bootstrap", "queries")
-    rows: list[tuple[str, str, Difference]] = [
-        ("forward", "both can answer", comparison.forward),
-        ("", "all", comparison.forward_all),
-        ("backward", "both can answer", comparison.backward),
-        ("", "all", comparison.backward_all),
-    ]
-    for name, label, difference in rows:
-        cells = [_difference(difference, metric) for metric in METRIC_TITLES]
-        table.add_row(name, label, *cells, str(difference.queries))
-    return table
 
 
 def _difference(difference: Difference, metric: str) -> str:
