@@ -487,7 +487,7 @@ def test_a_space_from_files_in_either_order(
         plan(own, encoder, spaces=["files"], pairs=["en-ru"])
 
 
-def ready(workshop: Any, *_: Any) -> Any:
+def ready(workshop: Any) -> Any:
     """In place of self-learning, which 120 words are too few for."""
     everything = Lexicon(list(zip(workshop.source.words, workshop.target.words, strict=True)))
     return Procrustes().align(workshop.source, workshop.target, everything), []
@@ -502,14 +502,20 @@ def test_setups_without_seeds_of_the_pair(
     test.parent.mkdir(exist_ok=True)
     source, target = pair.split("-")
     test.write_text("".join(f"{word(i, source)}\t{word(i, target)}\n" for i in range(30)))
+    starts: list[str] = []
+
+    def find(workshop: Any, init: str) -> Any:
+        starts.append(init)
+        return ready(workshop)
+
     for module in ("unsupervised", "several"):
-        monkeypatch.setattr(f"blicer.{module}.find_space", ready)
+        monkeypatch.setattr(f"blicer.{module}.find_space", find)
     settings = {**SETTINGS, "preset": setup.replace("-", "_"), "n_aug": 60}
     (task,) = plan(
         *(own, encoder),
         pairs=[pair],
         setups=[setup],
-        spaces=["vecmap"],
+        spaces=["vecmap:identical"],
         systems=["tuned", "tuned+endings"],
         settings=settings,
     )
@@ -517,6 +523,7 @@ def test_setups_without_seeds_of_the_pair(
     assert ("pivot" in task.data) == (setup == "zero-shot")
     outcome = run_task(task, own, tmp_path / "work")
     assert outcome["status"] == "done"
+    assert set(starts) == {"identical"}
     assert outcome["systems"]["tuned"]["forward"]["queries"] == 30
     assert outcome["systems"]["tuned"]["default"]
     assert ("tuned+endings" in outcome["dropped"]) == (setup == "zero-shot")

@@ -103,6 +103,29 @@ def test_tuning_lowers_the_loss_and_is_kept(encoder: Path, tmp_path: Path) -> No
     assert tune(third, words, other, pairs, tuning) == losses  # same seed, same course
 
 
+@pytest.mark.parametrize("temperature", [0.1, 1.0])
+def test_the_loss_of_an_epoch_is_that_of_the_words_themselves(
+    encoder: Path, temperature: float
+) -> None:
+    words, other = ["cat", "dog", "house"], ["chat", "chien", "maison"]
+    pairs = ContrastivePairs(
+        np.array([[0, 0], [1, 1]]), np.array([[1, 2], [2, 0]]), np.array([[2, 1], [0, 2]])
+    )
+    still = WordEncoder(encoder, device="cpu")
+    with torch.no_grad():  # untrained words are all alike: far apart, temperature matters
+        for weight in still.model.parameters():
+            weight.mul_(8.0)
+    x, y = (
+        torch.nn.functional.normalize(torch.from_numpy(still.encode(side)), dim=1)
+        for side in (words, other)
+    )
+    assert float((x[0] - x[1]).norm()) > 0.5
+    expected = contrastive_loss(x[:2], y[:2], y[pairs.targets], x[pairs.sources], temperature)
+    tuning = Tuning(epochs=1, learning_rate=0.0, batch_size=2, temperature=temperature)
+    (loss,) = tune(still, words, other, pairs, tuning)
+    assert loss == pytest.approx(float(expected), rel=1e-4)
+
+
 def test_a_frozen_table_stays(encoder: Path) -> None:
     one = WordEncoder(encoder, device="cpu")
     table = one.model.get_input_embeddings().weight.detach().clone()

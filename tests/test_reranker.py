@@ -123,8 +123,9 @@ def plain_training(
 
 
 @pytest.mark.parametrize("kind", ["bert", "xlmr", "electra"])
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])  # masks to add, and masks of yes and no
 def test_a_spared_last_layer_changes_neither_logits_nor_gradients(
-    encoders: dict[str, Path], kind: str
+    encoders: dict[str, Path], kind: str, attention: str
 ) -> None:
     from transformers import AutoModelForSequenceClassification
 
@@ -133,6 +134,7 @@ def test_a_spared_last_layer_changes_neither_logits_nor_gradients(
     spared, tokenizer = load_encoder(encoders[kind], seed=1)
     whole = AutoModelForSequenceClassification.from_pretrained(encoders[kind], num_labels=1)
     whole.load_state_dict(spared.state_dict())
+    spared.set_attn_implementation(attention)
     inputs = tokenizer(["cat", "the dog"], ["chat", "maison"], padding=True, return_tensors="pt")
     outputs = [model.eval()(**inputs).logits for model in (spared, whole)]
     torch.testing.assert_close(*outputs)

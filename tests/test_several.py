@@ -91,6 +91,8 @@ def test_one_cross_encoder_learns_from_all_pairs_and_serves_all(
     shown = set(zip(whole.examples.left, whole.examples.right, strict=True))
     assert {(word(0, "en"), word(0, "fr")), (word(1, "ru"), word(1, "en"))} <= shown
     assert len(held_out.examples) < len(whole.examples)
+    for pair in seeds:  # a fifth of 80 words, in both directions; none of them was shown
+        assert len(found[pair].held_out.parts) == 2 * 16  # type: ignore[union-attr]
     rerankers = {id(one.fitted.scorers[-1].reranker) for one in found.values()}  # type: ignore[attr-defined]
     assert len(rerankers) == 1
     assert [scorer.name for scorer in found["fr", "ru"].fitted.scorers] == ["cross-encoder"]

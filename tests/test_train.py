@@ -23,6 +23,7 @@ from blicer.reranker import Reranker
 from blicer.scorers.cross_encoder import CrossEncoderScorer
 from blicer.train import train
 from blicer.translator import Translator
+from blicer.workshop import Workshop
 from tiny_models import tiny_encoder, two_sides
 
 WORDS = 120
@@ -92,6 +93,31 @@ def test_held_out_words_reach_neither_mapping_nor_cross_encoder(
     assert translator.mixture.queries == 24  # both directions
     assert translator.calibration is not None
     assert len(translator.mixture.curve) == 101
+
+
+def test_silver_pairs_keep_clear_of_held_out_words(
+    sides: tuple[Embeddings, Embeddings], seeds: Lexicon, config: Config
+) -> None:
+    """Else the cross-encoder would have learned the pairs that λ is chosen on."""
+    with_silver = config.replace(n_aug=100)
+    workshop = Workshop(
+        *sides, with_silver, Recipe(space="procrustes", scorers=("spelling",)), None
+    )
+    rest, held = seeds.split(0.3, seed=1, share_targets=False)
+    space = workshop.space(rest)
+
+    def positives(reserved: Lexicon | None) -> set[tuple[str, str]]:
+        pairs = workshop.pairs(space, rest, reserved)
+        found = np.flatnonzero(pairs.is_positive)
+        return {
+            (space.source.words[pairs.source[row]], space.target.words[pairs.target[row]])
+            for row in found
+        }
+
+    for side in (0, 1):
+        words = {pair[side] for pair in held}
+        assert words & {pair[side] for pair in positives(None)}
+        assert not words & {pair[side] for pair in positives(held)}
 
 
 def test_folds_hold_out_every_seed_once(seeds: Lexicon) -> None:
