@@ -1,0 +1,91 @@
+"""Put the figures of ``results/`` into the README, so that it never says anything else.
+
+python -m tools.readme_figures
+
+Between ``<!-- NAME -->`` and ``<!-- /NAME -->`` stands what the function of that name makes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from pathlib import Path
+
+from blicer.files import atomic_write
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "results"
+README = ROOT / "README.md"
+
+
+def spaces() -> str:
+    return (RESULTS / "spaces.md").read_text(encoding="utf-8").strip()
+
+
+def without_seeds() -> str:
+    text = (RESULTS / "without_seeds.md").read_text(encoding="utf-8").strip()
+    return re.sub(r"^(#+)", r"#\1", text, flags=re.MULTILINE)
+
+
+def setups_won() -> str:
+    """The head of the benchmark's report: the first list and table after its title."""
+    report = (RESULTS / "xling" / "report.md").read_text(encoding="utf-8")
+    section = report.split("## Setups won, and by how much\n", 1)[1]
+    return section.split("\nA setup is a direction", 1)[0].strip()
+
+
+def units_run() -> str:
+    """What of the matrix is finished: pairs by seeds and spaces."""
+    pairs: dict[tuple[str, str], list[str]] = defaultdict(list)
+    units = [
+        json.loads(path.read_text(encoding="utf-8"))["unit"]
+        for path in sorted((RESULTS / "xling" / "units").glob("*.json"))
+    ]
+    for unit in units:
+        pair = f"{unit['source']}-{unit['target']}"
+        pairs[unit["setup"], unit["space"]].append(pair)
+    rows = [
+        f"| {setup} | {space} | {', '.join(sorted(found))} |"
+        for (setup, space), found in sorted(pairs.items(), key=lambda row: (row[0][0] != "5k", row))
+    ]
+    return "\n".join(
+        [
+            f"{len(units)} of its 60 units are finished:",
+            "",
+            "| seeds | space | pairs |",
+            "|---|---|---|",
+            *rows,
+        ]
+    )
+
+
+SECTIONS = {
+    "spaces": spaces,
+    "setups-won": setups_won,
+    "units-run": units_run,
+    "without-seeds": without_seeds,
+}
+
+
+def with_figures(text: str) -> str:
+    """The text with every section as it should be; an error if one is missing."""
+    for name, make in SECTIONS.items():
+        start, end = f"<!-- {name} -->\n", f"\n<!-- /{name} -->"
+        before, found, rest = text.partition(start)
+        old, ended, after = rest.partition(end)
+        if not found or not ended:
+            raise SystemExit(f"README.md has no section {name!r} ({start.strip()} … {end.strip()})")
+        del old
+        text = before + start + make() + end + after
+    return text
+
+
+def main() -> None:
+    text = with_figures(README.read_text(encoding="utf-8"))
+    with atomic_write(README) as file:
+        file.write(text)
+
+
+if __name__ == "__main__":
+    main()
