@@ -8,6 +8,7 @@ import gzip
 import io
 import lzma
 import struct
+import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -36,6 +37,17 @@ def w2v(*entries: tuple[bytes, list[float]], header: bytes) -> bytes:
     return header + b"".join(
         word + b" " + struct.pack(f"<{len(vector)}f", *vector) + b"\n" for word, vector in entries
     )
+
+
+def locked_zip() -> bytes:
+    """An archive that says of its only file that it is encrypted."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("cat.vec", GOOD)
+    content = bytearray(file.getvalue())
+    content[6] |= 1  # the flags of the file itself, and of its entry in the directory
+    content[content.index(b"PK\x01\x02") + 8] |= 1
+    return bytes(content)
 
 
 def npy(array: np.ndarray, *, pickled: bool = False) -> bytes:
@@ -242,6 +254,7 @@ REFUSED = [
     Case("fasttext_cut.bin", struct.pack("<2i", 793712314, 12) + b"\1\0\0\0", error="is cut off"),
     Case("fasttext_new.bin", struct.pack("<2i", 793712314, 99), error="fastText version 99"),
     Case("binary_cut_early.bin", b"5 100\ncat \x01\x02\x03", error="no usable word vectors"),
+    Case("locked.zip", locked_zip(), error="is a zip archive that cannot be read"),
     Case("broken.zip", b"PK\x03\x04 and nothing more", error="broken zip archive"),
     Case("noise.vec", bytes(range(256)) * 8, error="binary file of an unknown kind"),
 ]

@@ -229,6 +229,35 @@ def test_a_killed_run_finds_its_tuned_encoder(
     np.testing.assert_allclose(space.source.vectors, whole.source.vectors, atol=1e-6)
 
 
+def test_other_negatives_are_another_encoder(
+    encoder: Path, sides: tuple[Embeddings, Embeddings], tmp_path: Path
+) -> None:
+    """What lies in a work folder was tuned on its own negatives, and serves no other run."""
+    seeds = lexicon(sides)
+    first = aligner(encoder, negatives=6)
+    first.work = tmp_path
+    first.align(*sides, seeds)
+    second = aligner(encoder, negatives=2)
+    second.work = tmp_path
+    found = second.align(*sides, seeds)
+    assert len(found.settings["losses"]) == 1
+    alone = aligner(encoder, negatives=2).align(*sides, seeds)
+    np.testing.assert_allclose(found.source.vectors, alone.source.vectors, atol=1e-6)
+
+
+def test_a_kept_space_has_the_languages_of_the_run(
+    sides: tuple[Embeddings, Embeddings], tmp_path: Path
+) -> None:
+    """A run that was told the wrong language and killed does not name the next one's."""
+    first = Contrastive.preset("supervised", device="cpu", **C1)
+    first.work = tmp_path
+    source, target = sides
+    wrong = Embeddings(source.words, source.vectors, "de")
+    assert first.kept(wrong, target, lexicon(sides)).source.language == "de"
+    again = first.kept(source, target, lexicon(sides))
+    assert (again.source.language, again.target.language) == ("en", "fr")
+
+
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
@@ -238,6 +267,11 @@ def test_a_killed_run_finds_its_tuned_encoder(
         ({"holdout": 0.0}, "holdout is 0.0"),
         ({"c1": {"magic": 1}}, "no setting 'magic'"),
         ({"mode": "magic"}, "mode is 'magic'"),
+        ({"batch_size": 0}, "batch_size is 0"),
+        ({"epochs": -1}, "epochs is -1"),
+        ({"temperature": 0.0}, "temperature is 0.0"),
+        ({"seed": -1}, "seed is -1"),
+        ({"c1": "abc"}, "c1 is 'abc'; expected settings of C1"),
     ],
 )
 def test_bad_settings_are_said_at_once(settings: dict[str, Any], said: str) -> None:

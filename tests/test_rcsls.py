@@ -239,6 +239,7 @@ def test_unequal_dimensions(narrow: str) -> None:
         ({"neighbours": 0}, "neighbours is 0"),
         ({"words": 0}, "words is 0"),
         ({"memory_gb": 0}, "memory_gb is 0"),
+        ({"seed": -1}, "seed is -1"),
     ],
 )
 def test_bad_settings_are_named(wrong: dict[str, object], said: str) -> None:

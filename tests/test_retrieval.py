@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from blicer import retrieval
+from blicer import rescoring, retrieval
 from blicer.errors import InputError
 from blicer.retrieval import Retriever, top_k_both
 from blicer.scan import Scan, best_of_both
@@ -228,15 +228,42 @@ def test_gold_rank_among_equals_counts_the_more_frequent() -> None:
     np.testing.assert_array_equal(ranks, [4])
 
 
-def test_bf16_scan_returns_what_fp32_returns(spaces: tuple[np.ndarray, np.ndarray]) -> None:
-    source, target = spaces
+@pytest.mark.parametrize("spread", [1.0, 0.05, 0.002])
+@pytest.mark.parametrize("memory_gb", [2.0, 0.0005])
+def test_bf16_scan_returns_what_fp32_returns(spread: float, memory_gb: float) -> None:
+    """Also among hundreds of words so close together that bf16 cannot tell them apart."""
+    rng = np.random.default_rng(0)
+    centres = rng.normal(size=(4, 24))
+    source, target = (
+        centres[rng.integers(0, 4, size=count)] + spread * rng.normal(size=(count, 24))
+        for count in (150, 900)
+    )
     exact = Retriever(source, target, precision="fp32")
-    scanned = Retriever(source, target, precision="bf16")
+    scanned = Retriever(source, target, precision="bf16", memory_gb=memory_gb)
     for one, other in zip(exact.hubness, scanned.hubness, strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-6)
-    one, other = exact.search(10), scanned.search(10)
-    assert (one.indices == other.indices).mean() > 0.999
-    np.testing.assert_allclose(one.scores, other.scores, atol=1e-5)
+        np.testing.assert_allclose(one, other, atol=2e-6)
+    for reverse in (False, True):
+        expected = naive_csls(source, target, 10)
+        expected = np.sort(expected.T if reverse else expected, axis=1)[:, ::-1][:, :28]
+        found = scanned.search(28, reverse=reverse)
+        np.testing.assert_allclose(found.scores, expected, atol=5e-6)
+        assert all(len(set(row)) == 28 for row in found.indices.tolist())
+
+
+def test_a_bf16_scan_is_seldom_repeated(
+    spaces: tuple[np.ndarray, np.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = spaces
+    repeated = []
+    usual = rescoring.best_of_rows
+
+    def counted(scan: Scan, *arguments: object, **options: object) -> object:
+        repeated.append(len(scan.left))
+        return usual(scan, *arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(rescoring, "best_of_rows", counted)
+    Retriever(source, target, precision="bf16").search(10)
+    assert sum(repeated) < 0.2 * (2 * len(source) + len(target))
 
 
 def test_unit_rows_are_shared_and_others_are_not_changed() -> None:

@@ -165,11 +165,24 @@ def test_shared_pivot_words_are_dealt_to_one_of_the_two(one: list[str], other: l
     assert kept in (len(shared) // 2, (len(shared) + 1) // 2)
 
 
+def test_a_pair_asked_for_the_other_way_round_has_its_seeds(
+    vectors: dict[str, Embeddings], config: Config
+) -> None:
+    seeds = {("en", "fr"): lexicon("en", "fr")}
+    found = prepare_several(vectors, seeds, config, RECIPE, pairs=[("fr", "en")])
+    assert list(found) == [("fr", "en")]
+    assert found["fr", "en"].seeds == len(seeds["en", "fr"])
+    assert found["fr", "en"].fitted.space.source.language == "fr"
+
+
 def test_what_is_missing_is_said(vectors: dict[str, Embeddings], config: Config) -> None:
     with pytest.raises(InputError, match="seeds of at least one"):
         prepare_several(vectors, {}, config)
     with pytest.raises(InputError, match="no vectors for xx"):
         prepare_several(vectors, {("en", "xx"): lexicon("en", "fr")}, config)
+    both = {("en", "fr"): lexicon("en", "fr"), ("fr", "en"): lexicon("fr", "en")}
+    with pytest.raises(InputError, match=r"seeds for en-fr and for fr-en; give them as one"):
+        prepare_several(vectors, both, config)
     with pytest.raises(InputError, match="procrustes needs seed pairs"):
         prepare_several(
             vectors,

@@ -77,6 +77,16 @@ def unit(rows: np.ndarray) -> np.ndarray:
     return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
+def test_another_k_takes_another_engine() -> None:
+    space = small_space()
+    assert space.retriever.k_csls == 10
+    space.use_k_csls(10)
+    kept = space.retriever
+    space.use_k_csls(1)
+    assert space.retriever is not kept
+    assert (space.retriever.k_csls, space.settings["k_csls"]) == (1, 1)
+
+
 @pytest.mark.parametrize(
     ("about", "sides", "said"),
     [

@@ -229,11 +229,17 @@ def test_a_killed_training_goes_on_and_ends_the_same(
 
 
 def test_a_given_space_is_taken_as_it_is(
-    sides: tuple[Embeddings, Embeddings], seeds: Lexicon, config: Config
+    sides: tuple[Embeddings, Embeddings],
+    seeds: Lexicon,
+    config: Config,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(chain, "note", said.append)
     space = Space(*sides, method="files")
     translator = train(*sides, seeds, config, Recipe(space=space, refit=False))
     assert translator.space is space
+    assert "it knows the held-out words too" in said[0]
 
 
 @pytest.mark.parametrize(("pairs", "expected"), [(0, "unsupervised"), (900, "semi_supervised")])

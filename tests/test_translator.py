@@ -92,6 +92,22 @@ def test_gold_ranks(translator: Translator, reverse: bool) -> None:
         assert ranks[query] == (min(places) if places else by_csls[query])
 
 
+def test_a_gold_outside_the_candidates_is_not_the_first(
+    translator: Translator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ranks and lists may round a tie at the last place differently; it is no hit then."""
+    golds = [np.array([i]) for i in range(60)]
+    expected = translator.gold_ranks(np.arange(60), golds)
+    listed = translator.space.retriever.search(10).indices
+    outside = np.array([i not in listed[i] for i in range(60)])
+    assert outside.any()
+    claimed = np.where(outside, 10, translator.space.gold_ranks(np.arange(60), golds))
+    monkeypatch.setattr(translator.space, "gold_ranks", lambda *_, **__: claimed.copy())
+    ranks = translator.gold_ranks(np.arange(60), golds)
+    assert (ranks[outside] == 11).all()
+    np.testing.assert_array_equal(ranks[~outside], expected[~outside])
+
+
 def test_the_best_by_early_exit_is_the_best_of_all(translator: Translator) -> None:
     best, found = translator.best_with_cost(np.arange(60))
     np.testing.assert_array_equal(best, translator.rank(np.arange(60)).indices[:, 0])

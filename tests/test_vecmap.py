@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
@@ -230,3 +231,18 @@ def test_distributions_match_words_across_a_rotation() -> None:
     pairs = from_distributions(x, y)
     right = [source.words[i][1:] == target.words[j][1:] for i, j in pairs.tolist()]
     assert np.mean(right) > 0.95
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"k_csls": 0}, "k_csls is 0"),
+        ({"seed": -1}, "seed is -1"),
+        ({"encoder_rounds": -1}, "encoder_rounds is -1"),
+        ({"memory_gb": 0.0}, "memory_gb is 0"),
+        ({"patience": 0}, "patience is 0"),
+    ],
+)
+def test_bad_settings_are_named(wrong: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        VecMap(**wrong)

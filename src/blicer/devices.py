@@ -23,8 +23,14 @@ def resolve_device(device: str | torch.device | None = "auto") -> torch.device:
         raise InputError(
             f"device {device!r} is not known; use auto, cpu, cuda, cuda:1 or mps"
         ) from error
+    if resolved.type not in ("cpu", "cuda", "mps"):
+        raise InputError(f"device {device!r} is not supported; use auto, cpu, cuda, cuda:1 or mps")
     if resolved.type == "cuda" and not torch.cuda.is_available():
         raise InputError(f"device {device!r} was asked for, but no CUDA device is available")
+    if resolved.type == "cuda" and (resolved.index or 0) >= torch.cuda.device_count():
+        raise InputError(
+            f"device {device!r} was asked for, but there are {torch.cuda.device_count()} of them"
+        )
     if resolved.type == "mps" and not torch.backends.mps.is_available():
         raise InputError(f"device {device!r} was asked for, but MPS is not available")
     return resolved

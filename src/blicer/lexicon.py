@@ -159,7 +159,7 @@ class Lexicon:
 
     def save(self, path: str | Path) -> None:
         """Write tab-separated UTF-8, one pair a line, that ``load`` reads back unchanged."""
-        rows = [f"{_writable(source)}\t{_writable(target)}\n" for source, target in self.pairs]
+        rows = [f"{_writable(source)}\t{_writable(target)}\n" for source, target in self.listed()]
         if self.pairs and self._needs_header():
             rows.insert(0, "source\ttarget\n")
         with atomic_write(path) as file:

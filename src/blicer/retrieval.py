@@ -2,7 +2,7 @@
 
 Everything is exact. Work is cut into blocks so that memory does not grow with the vocabulary.
 Where the processor multiplies bf16 faster than fp32, the scan may run in bf16; it then keeps
-``BF16_MARGIN`` more than was asked for, and all that is returned is scored again in fp32.
+``BF16_MARGIN`` more than was asked for, and ``rescoring`` makes fp32's result of that.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from torch import Tensor
 
 from blicer.devices import resolve_device
 from blicer.errors import InputError
+from blicer.rescoring import in_fp32
 from blicer.scan import Scan, best_of_both, best_of_rows
-from blicer.topk import top_k
 
 Measure = Literal["cosine", "csls", "csls_candidate"]
 Precision = Literal["auto", "fp32", "bf16"]
@@ -118,25 +118,12 @@ def top_k_both(
         label=label,
     )
     if margin:
+        exact, turned = Scan(source, target), Scan(target, source)
         return (
-            *_rescored(source, target, row_indices, k_rows),
-            *_rescored(target, source, column_indices, k_columns),
+            *in_fp32(exact, row_scores, row_indices, k_rows, memory_gb=memory_gb),
+            *in_fp32(turned, column_scores, column_indices, k_columns, memory_gb=memory_gb),
         )
     return row_scores, row_indices, column_scores, column_indices
-
-
-def _rescored(queries: Tensor, candidates: Tensor, chosen: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k best of the chosen candidates by fp32 inner product."""
-    values = torch.empty(len(queries), k, device=queries.device)
-    indices = torch.empty(len(queries), k, dtype=torch.int64, device=queries.device)
-    chosen = chosen.sort(dim=1).values.long()  # by index, so that ties fall to frequent words
-    step = max(1, 2**26 // (chosen.shape[1] * queries.shape[1]))
-    for start in range(0, len(queries), step):
-        part = slice(start, start + step)
-        exact = torch.bmm(candidates[chosen[part]], queries[part].unsqueeze(2)).squeeze(2)
-        values[part], places = top_k(exact, k)
-        indices[part] = chosen[part].gather(1, places)
-    return values, indices
 
 
 class Retriever:
@@ -227,11 +214,12 @@ class Retriever:
         label = "searching translations" if not reverse else "searching sources"
         for start in range(0, len(index), QUERIES_AT_ONCE):
             part = index[start : start + QUERIES_AT_ONCE]
-            rows = (side.factor * side.queries[part]).to(dtype)
-            found = Scan(rows, scan.candidates, scan.candidate_hubness)
+            rows = side.factor * side.queries[part]
+            found = Scan(rows.to(dtype), scan.candidates, scan.candidate_hubness)
             values, places = best_of_rows(found, keep, memory_gb=self.memory_gb, label=label)
             if dtype != torch.float32:
-                values, places = exact.rescored(part, places, k)
+                full = Scan(rows, exact.candidates, exact.candidate_hubness)
+                values, places = in_fp32(full, values, places, k, memory_gb=self.memory_gb)
             values = values - exact.query_constant(part)[:, None]
             done = slice(start, start + len(part))
             scores[done], indices[done] = values.cpu().numpy(), places.cpu().numpy()
@@ -357,16 +345,6 @@ class _Side:
         if self.candidate_hubness is None:
             return torch.mm(rows, self.candidates.T)
         return torch.addmm(-self.candidate_hubness, rows, self.candidates.T, alpha=self.factor)
-
-    def rescored(self, index: Tensor, chosen: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        """The k best of the chosen candidates, by fp32 scores."""
-        chosen = chosen.sort(dim=1).values
-        rows = (self.factor * self.queries[index]).unsqueeze(2)
-        exact = torch.bmm(self.candidates[chosen], rows).squeeze(2)
-        if self.candidate_hubness is not None:
-            exact = exact - self.candidate_hubness[chosen]
-        values, places = top_k(exact, k)
-        return values, chosen.gather(1, places)
 
     def query_constant(self, index: Tensor) -> Tensor:
         if self.query_hubness is None:

@@ -97,6 +97,7 @@ def prepare_several(
     ``.translator()`` of each then chooses the mixing weights.
     """
     _check(vectors, seeds)
+    seeds = _turned(seeds, pairs or [])
     folder = Path(work_dir) if work_dir else None
     fewest = min(len(lexicon) for lexicon in seeds.values())
     recipe = (recipe or Recipe()).resolved(config, fewest)
@@ -136,11 +137,26 @@ def _check(vectors: Mapping[str, Embeddings], seeds: Mapping[Pair, Lexicon]) -> 
     if not seeds:
         raise InputError("training on several pairs needs seeds of at least one of them")
     for pair in seeds:
+        if pair[::-1] in seeds:
+            raise InputError(
+                f"there are seeds for {'-'.join(pair)} and for {'-'.join(pair[::-1])}; give them "
+                "as one dictionary, for every pair serves both directions"
+            )
         for language in pair:
             if language not in vectors:
                 raise InputError(
                     f"there are seeds for {'-'.join(pair)}, but no vectors for {language}"
                 )
+
+
+def _turned(seeds: Mapping[Pair, Lexicon], wanted: Sequence[Pair]) -> dict[Pair, Lexicon]:
+    """The seeds in the direction in which their pair is asked for."""
+    return {
+        (pair[::-1] if pair[::-1] in wanted else pair): (
+            lexicon.reverse() if pair[::-1] in wanted else lexicon
+        )
+        for pair, lexicon in seeds.items()
+    }
 
 
 def _named(seeds: Mapping[Pair, Lexicon]) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from blicer.align.space import Space
 from blicer.calibration import Calibration, calibrate
 from blicer.config import Config
 from blicer.errors import InputError
@@ -90,7 +91,14 @@ def prepare(workshop: Workshop, seeds: Lexicon) -> Prepared:
     recipe = workshop.recipe
     views: list[HeldOutView] = []
     fitted: Fitted | None = None
-    for number, (rest, held) in enumerate(held_out_splits(seeds, recipe), start=1):
+    splits = held_out_splits(seeds, recipe)
+    if splits and isinstance(recipe.space, Space):
+        note(
+            "the space is taken as it is: if these seeds made it, it knows the held-out words too, "
+            "and weights and confidences trust it too much (training from the two vector files "
+            "holds them out of the map as well)"
+        )
+    for number, (rest, held) in enumerate(splits, start=1):
         many = f" (fold {number} of {recipe.folds})" if recipe.folds > 1 else ""
         note(f"fitting on {len(rest)} seed pairs, holding out {len(held)}{many}")
         fitted = workshop.fit(rest, reserved=held)

@@ -138,7 +138,9 @@ class Translator:
         for part in np.array_split(inside, max(1, -(-len(inside) // QUERIES_AT_ONCE))):
             ranking = self.rank(queries[part], reverse=reverse)
             for row, candidates in zip(part, ranking.indices, strict=True):
-                ranks[row] = 1 + int(np.isin(candidates, golds[row]).argmax())
+                found = np.isin(candidates, golds[row])
+                # By a rounding its rank may say that it is a candidate, and the list not.
+                ranks[row] = 1 + int(found.argmax()) if found.any() else self.n_cand + 1
         return ranks
 
     def best(self, queries: Any, *, reverse: bool = False) -> NDArray[np.int64]:

@@ -136,7 +136,7 @@ class Workshop:
     def space(self, seeds: Lexicon) -> Space:
         """The space of these seeds, or the one that was given."""
         space = self._aligned(seeds)
-        space.settings["k_csls"] = self.config.k_csls
+        space.use_k_csls(self.config.k_csls)
         return space
 
     def _aligned(self, seeds: Lexicon) -> Space:

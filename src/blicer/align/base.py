@@ -58,7 +58,9 @@ class Aligner(ABC):
             return self.align(source, target, seeds)
         if (folder / DESCRIPTION).is_file():
             note(f"{self.method}: taken from {folder}")
-            return Space.load(folder)
+            space = Space.load(folder)
+            space.source.language, space.target.language = source.language, target.language
+            return space
         space = self.align(source, target, seeds)
         space.save(folder)
         return space

@@ -101,6 +101,7 @@ class Contrastive(Aligner):
             ("mined_pairs", mined_pairs, 0),
             ("mined_from", mined_from, 1),
             ("max_words", max_words, 2),
+            ("seed", seed, 0),
         ):
             if count < least:
                 raise InputError(f"{name} = {count}: expected at least {least}")

@@ -257,5 +257,5 @@ def _united(forward: Tensor, backward: Tensor, best_x: Tensor, best_y: Tensor) -
     words_y = torch.arange(len(backward), device=forward.device)
     from_x = torch.stack([words_x, forward], dim=1)[forward >= 0]
     from_y = torch.stack([backward, words_y], dim=1)[backward >= 0]
-    objective = (best_x.double().mean() + best_y.double().mean()) / 2
+    objective = (best_x.cpu().double().mean() + best_y.cpu().double().mean()) / 2  # MPS has no fp64
     return Induced(torch.cat([from_x, from_y]).cpu(), len(from_x), float(objective))

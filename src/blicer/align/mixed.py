@@ -21,6 +21,7 @@ from blicer.embeddings import Embeddings
 from blicer.errors import InputError
 from blicer.lexicon import Lexicon
 from blicer.retrieval import Retriever
+from blicer.stages import digest
 from blicer.wordencoder import WordEncoder
 
 # What an encoder needs other than the paper's; chosen on held-out training seeds.
@@ -83,6 +84,18 @@ class Mixed(Aligner):
             raise InputError(
                 f"negatives is {negatives} of {negatives_from}; expected at least 1 of 2"
             )
+        for name, value, least in (
+            ("epochs", epochs, 0),
+            ("batch_size", batch_size, 1),
+            ("learning_rate", learning_rate, 0),
+            ("seed", seed, 0),
+        ):
+            if value is not None and value < least:
+                raise InputError(f"{name} is {value}; expected at least {least}")
+        if temperature is not None and not temperature > 0:
+            raise InputError(f"temperature is {temperature}; expected a number above 0")
+        if c1 is not None and not isinstance(c1, dict):
+            raise InputError(f'c1 is {c1!r}; expected settings of C1, such as {{"steps": 100}}')
         if not 0 < holdout < 1:
             raise InputError(f"holdout is {holdout}; expected a share above 0 and below 1")
         self.mode, self.encoder, self.weight = mode, encoder, weight
@@ -140,8 +153,9 @@ class Mixed(Aligner):
         pairs = hard_negatives(start, positives, self.negatives, self.negatives_from)
         work = None
         if self.work is not None:
-            shown = [repr(self._tuning()), *map(str, pairs.positives.ravel().tolist())]
-            work = self.work / f"c2-{encoder.key([*shown, *source.words, *target.words])}"
+            shown = digest(pairs.positives, pairs.targets, pairs.sources)
+            told = [repr(self._tuning()), shown, *source.words, *target.words]
+            work = self.work / f"c2-{encoder.key(told)}"
         losses = tune(
             encoder,
             list(source.words),

@@ -123,6 +123,7 @@ class RCSLS(Aligner):
             ("iterations", iterations, 0),
             ("neighbours", neighbours, 1),
             ("words", words, 1),
+            ("seed", seed, 0),
         ):
             if value < least:
                 raise InputError(f"{name} is {value}; expected at least {least}")

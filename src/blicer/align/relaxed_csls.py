@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -80,12 +79,13 @@ class RelaxedCSLS:
         near_y, x_near = self._nearest(y_seeds.rows, x.rows)
         # Sum of the translations of each distinct seed: one row a word, not one a pair.
         y_sums = _sums(y_seeds.rows[target.of_pair], source)
-        total = (
-            -2 * (x_seeds.rows * y_sums).sum(dtype=torch.float64)
-            + (source.counts * near_x.mean(dim=1)).sum(dtype=torch.float64)
-            + (target.counts * near_y.mean(dim=1)).sum(dtype=torch.float64)
+        parts = (
+            -2 * (x_seeds.rows * y_sums).sum(dim=1),
+            source.counts * near_x.mean(dim=1),
+            target.counts * near_y.mean(dim=1),
         )
-        loss = float(total) / self.pairs
+        # In fp64, which MPS does not have.
+        loss = sum(float(part.cpu().double().sum()) for part in parts) / self.pairs
         if not gradient:
             return loss, (None, None)
         first = second = None

@@ -75,6 +75,12 @@ class Space:
             hubness=hubness if kept == k else None,
         )
 
+    def use_k_csls(self, k: int) -> None:
+        """The size of the neighbourhood in CSLS from now on; an engine of another one goes."""
+        if k != int(self.settings.get("k_csls", 10)):
+            self.__dict__.pop("retriever", None)
+        self.settings["k_csls"] = k
+
     def _measured(self) -> tuple[int, Sides] | None:
         """The hubness, if it was ever measured: by the engine in use, or before saving."""
         retriever: Retriever | None = self.__dict__.get("retriever")

@@ -74,9 +74,18 @@ class VecMap(Aligner):
             raise InputError(f"keep_start is {keep_start}; expected a probability above 0, up to 1")
         if keep_factor <= 1.0:
             raise InputError(f"keep_factor is {keep_factor}; expected more than 1")
-        for name, value in (("words", words), ("init_words", init_words), ("patience", patience)):
-            if value < 1:
-                raise InputError(f"{name} is {value}; expected at least 1")
+        for name, value, least in (
+            ("words", words, 1),
+            ("init_words", init_words, 1),
+            ("patience", patience, 1),
+            ("k_csls", k_csls, 1),
+            ("encoder_rounds", encoder_rounds, 0),
+            ("seed", seed, 0),
+        ):
+            if value < least:
+                raise InputError(f"{name} is {value}; expected at least {least}")
+        if not memory_gb > 0:
+            raise InputError(f"memory_gb is {memory_gb}; expected a number above 0")
         self.init = init
         self.self_learning = self_learning
         self.reweight = reweight

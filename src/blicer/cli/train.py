@@ -115,6 +115,7 @@ def train(
     """
     import shutil
 
+    from blicer.align import METHODS
     from blicer.align.space import Space
     from blicer.config import Config, parse_assignments
     from blicer.embeddings import Embeddings
@@ -151,7 +152,12 @@ def train(
     chosen = Config.resolve(preset, file=config, overrides=overrides, defaults=defaults)
     languages = (source_language, target_language)
     given: str | Space = space
-    if Path(space).is_dir():
+    # A folder that is named like a method is not meant, unless its path says that it is.
+    if space not in METHODS and Path(space).is_dir():
+        if source is not None or target is not None:
+            raise InputError(
+                f"give either two vector files, or the saved space {space}: it holds its own"
+            )
         given = Space.load(space)
         left, right = given.source, given.target
         for side, language in zip((left, right), languages, strict=True):

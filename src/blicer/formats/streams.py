@@ -105,7 +105,10 @@ class Stream:
                 self.path,
                 f"is a zip archive of {len(members)} files; expected one vector file: unzip it",
             )
-        return archive.open(members[0])
+        try:
+            return archive.open(members[0])
+        except (RuntimeError, NotImplementedError) as error:  # encrypted, or of a rare method
+            raise FileError(self.path, f"is a zip archive that cannot be read ({error})") from error
 
     def read(self, size: int) -> bytes:
         """Exactly ``size`` bytes unless the end comes first."""

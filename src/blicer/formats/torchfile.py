@@ -45,7 +45,8 @@ def _read_tensor(path: Path) -> np.ndarray:
         raise FileError(
             path, f"holds no plain tensor, and nothing else is executed here ({reason[:200]})"
         ) from error
-    if not isinstance(value, torch.Tensor) or value.ndim != 2 or value.is_complex():
+    usable = isinstance(value, torch.Tensor) and value.ndim == 2 and not value.is_complex()
+    if not usable or value.shape[1] == 0:
         found = f"shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else type(value)
         raise FileError(path, f"expected a 2-d tensor, one row a word; found {found}")
     matrix: np.ndarray = value.detach().to(torch.float32).contiguous().numpy()
