@@ -58,7 +58,8 @@ class Site:
         return f"W/{tag}" if self.etag == "weak" else tag
 
     def firsts(self) -> list[int | None]:
-        return [one.first_byte for one in self.asked]
+        """Of the requests for files; what a mirror says of them beside is asked for too."""
+        return [one.first_byte for one in self.asked if not one.path.endswith(".source.json")]
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -105,6 +105,20 @@ def test_one_more_system_keeps_the_earlier_ones(
     assert fewer.started == []
 
 
+def test_a_failure_does_not_take_finished_figures(
+    dataset: Dataset, encoder: Path, tmp_path: Path
+) -> None:
+    """A unit that is run again for one more system and dies keeps what it had."""
+    run(plan(dataset, encoder, systems=["tuned"]), tmp_path, Here())
+    more = plan(dataset, encoder, systems=["untuned"])
+    results = run(more, tmp_path, Here(lambda task: failed(task, "no luck")))
+    (outcome,) = results.outcomes()
+    assert (outcome["status"], list(outcome["systems"])) == ("done", ["space", "tuned"])
+    again = Here()
+    run(more, tmp_path, again)
+    assert [task.unit.systems for task in again.started] == [("space", "untuned", "tuned")]
+
+
 def test_systems_left_out_for_a_package_come_once_it_is_there(
     dataset: Dataset, encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -285,6 +299,8 @@ def test_no_more_jobs_than_memory_holds(dataset: Dataset, encoder: Path, tmp_pat
     assert jobs_that_fit(4, units, dataset, 0) == 4  # the system does not tell
     assert matrix_bytes(dataset.vectors("en"), 200_000) == 120 * 12 * 4
     assert matrix_bytes(dataset.vectors("en"), 10) == 10 * 12 * 4
+    (tmp_path / "en.npy").write_bytes(b"no array")  # the unit itself will say so
+    assert matrix_bytes(tmp_path / "en.npy", 200_000) == 8
     (tmp_path / "en.vec").write_bytes(b"x" * 7000)
     assert matrix_bytes(tmp_path / "en.vec", 200_000) == 1000 * 4
     assert matrix_bytes(tmp_path / "en.vec", 2) == 2 * 300 * 4

@@ -221,6 +221,8 @@ def test_the_plan_is_the_product(dataset: Dataset, encoder: Path) -> None:
         ({"pairs": []}, "nothing to run"),
         ({"pairs": ["en-fi"]}, "blicer data get"),
         ({"setups": ["zero-shot"]}, "the pivot en is one of the two languages"),
+        ({"settings": {"seed": 7}}, "the setting seed is given by --training-seeds here"),
+        ({"settings": {"encoder": "x"}}, "the setting encoder is given by --encoders here"),
     ],
 )
 def test_a_wrong_plan_is_one_sentence(
@@ -228,6 +230,17 @@ def test_a_wrong_plan_is_one_sentence(
 ) -> None:
     with pytest.raises(InputError, match=sentence):
         plan(dataset, encoder, **matrix)
+
+
+def test_other_weights_in_a_folder_are_another_unit(dataset: Dataset, tmp_path: Path) -> None:
+    folder = tiny_encoder(tmp_path / "mine")
+    (before,) = plan(dataset, folder)
+    tiny_encoder(folder, seed=1)
+    (after,) = plan(dataset, folder)
+    assert before.key != after.key
+    assert before.data["encoder"] != after.data["encoder"]
+    (named,) = plan(dataset, "lite")
+    assert "encoder" not in named.data
 
 
 def test_systems() -> None:

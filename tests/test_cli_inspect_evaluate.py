@@ -75,6 +75,14 @@ def test_inspect_clean_dictionary(run, tmp_path: Path) -> None:
     assert "nothing to report" in run("inspect", tmp_path / "a.tsv").out
 
 
+@pytest.mark.parametrize("kind", ["space", "translator"])
+def test_inspect_of_a_damaged_folder(run, tmp_path: Path, kind: str) -> None:
+    (tmp_path / f"{kind}.json").write_text("[1, 2]")
+    outcome = run("inspect", tmp_path)
+    assert outcome.code == 2
+    assert f"{kind}.json: is not the description of a {kind}" in outcome.err
+
+
 def test_inspect_says_what_cannot_be_read(run, tmp_path: Path) -> None:
     path = tmp_path / "latin.tsv"
     path.write_bytes("father\tpère\n".encode("latin-1"))

@@ -49,6 +49,7 @@ def read(path: Path) -> list[dict[str, str]]:
 def test_the_file_holds_the_training_set(space: Path, seeds: Path, tmp_path: Path) -> None:
     output = tmp_path / "out" / "pairs.tsv"
     arguments = ["pairs", str(space), "--seeds", str(seeds), "-o", str(output), "--json"]
+    arguments += ["--encoder", "xlm-roberta-large", "--preset", "supervised"]
     done = run.invoke(app, [*arguments, "--set", "n_neg=5", "--set", "alpha=0.5"])
     assert done.exit_code == 0, done.output
     summary = json.loads(done.stdout)
@@ -76,6 +77,25 @@ def test_the_file_holds_the_training_set(space: Path, seeds: Path, tmp_path: Pat
     assert summary["examples"] == 2 * sum(int(row["repeats"]) for row in rows)
     assert (summary["coverage"]["pairs"], summary["coverage"]["pairs_found"]) == (12, 10)
     assert summary["config"]["alpha"] == 0.5
+
+
+def test_unless_told_otherwise_the_pairs_are_those_of_blicer_train(
+    space: Path, tmp_path: Path
+) -> None:
+    from blicer.config import Config
+    from blicer.recipe import defaults_for
+
+    seeds = tmp_path / "cased.tsv"
+    seeds.write_text("".join(f"S{i}\tT{i}\n" for i in range(10)))
+    arguments = ["pairs", str(space), "--seeds", str(seeds), "-o", str(tmp_path / "pairs.tsv")]
+    done = run.invoke(app, [*arguments, "--json"])
+    assert done.exit_code == 0, done.output
+    summary = json.loads(done.stdout)
+    assert summary["config"] == Config.resolve(defaults=defaults_for(10)).to_dict()
+    assert (summary["config"]["encoder"], summary["seeds"]) == ("lite", 10)
+    assert summary["silver"] > 0
+    done = run.invoke(app, [*arguments, "--keep-case"])
+    assert "none of the 10 seed pairs are in both vocabularies" in str(done.exception)
 
 
 def test_silver_pairs_without_seeds(space: Path, tmp_path: Path) -> None:
@@ -144,7 +164,7 @@ def test_a_language_without_a_name(space: Path, seeds: Path, tmp_path: Path) -> 
     folder, output = tmp_path / "nameless", tmp_path / "pairs.tsv"
     Space(nameless, loaded.target, method="test", settings={}).save(folder)
     arguments = ["pairs", str(folder), "--seeds", str(seeds), "-o", str(output)]
-    done = run.invoke(app, arguments)
+    done = run.invoke(app, [*arguments, "--template", "T15"])
     assert isinstance(done.exception, InputError)
     assert "--source-name" in str(done.exception)
     # A template without [L] needs no name.

@@ -117,7 +117,7 @@ def test_how_many_words_are_there_decides(site: Site, tmp_path: Path) -> None:
     assert file.read_bytes() == vec(20)
     assert status_and_words(None) == (THERE, 20)
     assert status_and_words(1000) == (THERE, 20)  # all that there are
-    assert len(site.asked) == 3
+    assert len(site.firsts()) == 3
 
 
 def test_vectors_of_the_user_are_kept(site: Site, tmp_path: Path) -> None:
@@ -190,6 +190,23 @@ def test_folder_that_was_filled_is_a_mirror(site: Site, tmp_path: Path) -> None:
     for bad in (str(tmp_path / "nowhere"), "ftp://example.org"):
         with pytest.raises(InputError, match="the mirror"):
             fetch_from(site, two, "muse", "en-de", mirror=bad)
+
+
+def test_first_words_on_a_web_mirror_are_not_taken_for_all(site: Site, tmp_path: Path) -> None:
+    """A folder that `--first` filled, served as it is: later the publisher has more."""
+    site.files[WIKI + "wiki.en.vec"] = vec(20)
+    one, two = tmp_path / "one", tmp_path / "two"
+    fetch_from(site, one, "fasttext-wiki", "en", first=5)
+    for name in ("wiki.en.vec", "wiki.en.vec.source.json"):
+        site.files[f"/m/vectors/{name}"] = (one / "vectors" / name).read_bytes()
+    (few,) = fetch_from(site, two, "fasttext-wiki", "en", first=9, mirror=f"{site.url}/m")
+    assert (few.status, few.words) == (FETCHED, 5)
+    assert sorted(path.name for path in (two / "vectors").iterdir()) == [
+        "wiki.en.vec",
+        "wiki.en.vec.source.json",
+    ]
+    (more,) = fetch_from(site, two, "fasttext-wiki", "en", first=9)
+    assert (more.status, more.words) == (FETCHED, 9)
 
 
 def test_mirror_on_the_web_may_have_our_layout(site: Site, tmp_path: Path) -> None:

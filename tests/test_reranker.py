@@ -271,6 +271,20 @@ def test_lora_is_merged_into_plain_weights(encoders: dict[str, Path], tmp_path: 
     )
 
 
+@pytest.mark.parametrize("kind", ["bert", "xlmr"])
+def test_an_adapter_is_trained_on_what_is_scored(encoders: dict[str, Path], kind: str) -> None:
+    """Segments too, where the architecture has them: the wrapper's own signature hides them."""
+    pytest.importorskip("peft")
+    from blicer.crossencoder.encoder import input_names, load_encoder
+    from blicer.crossencoder.lora import add_lora
+    from blicer.crossencoder.training_settings import TrainingSettings
+
+    plain, _ = load_encoder(encoders[kind], seed=1)
+    wanted = input_names(plain)
+    assert "token_type_ids" in wanted
+    assert input_names(add_lora(plain, TrainingSettings(lora_rank=2))) == wanted
+
+
 def test_lora_without_peft(encoders: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     reranker = Reranker(encoders["bert"], **FAST, lora_rank=2)
     _ = reranker.model

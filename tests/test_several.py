@@ -190,6 +190,9 @@ def test_what_is_missing_is_said(vectors: dict[str, Embeddings], config: Config)
             config,
             Recipe(space="procrustes", scorers=("cross-encoder",)),
         )
+    ready = Space(vectors["en"], vectors["fr"], method="files")
+    with pytest.raises(InputError, match="need a space each"):
+        prepare_several(vectors, {("en", "fr"): lexicon("en", "fr")}, config, Recipe(space=ready))
     with pytest.raises(InputError, match="share a cross-encoder"):
         prepare_several(
             vectors, {("en", "fr"): lexicon("en", "fr")}, config, Recipe(scorers=("spelling",))

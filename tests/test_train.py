@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from blicer.align.space import Space
 from blicer.cli import app, commands  # noqa: F401 - registers the commands
 from blicer.config import Config
 from blicer.embeddings import Embeddings
-from blicer.errors import InputError
+from blicer.errors import BlicerError, InputError
 from blicer.lexicon import Lexicon
 from blicer.recipe import Recipe, make_aligner, preset_for
 from blicer.reranker import Reranker
@@ -329,3 +330,77 @@ def test_the_untuned_encoder_is_a_scorer_that_saves_and_loads(
     for before, after in zip(translator.scorers, again.scorers, strict=True):
         assert before.name == after.name
         np.testing.assert_allclose(after.score(*words), before.score(*words), atol=1e-6)
+
+
+def test_a_folder_named_like_a_method_is_not_the_space(
+    sides: tuple[Embeddings, Embeddings],
+    seeds: Lexicon,
+    encoder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for side, embeddings in zip(("en", "fr"), sides, strict=True):
+        embeddings.save(tmp_path / f"{side}.vec")
+    seeds.save(tmp_path / "seeds.tsv")
+    (tmp_path / "vecmap").mkdir()  # such as a clone of it
+    Space(*sides, method="files").save(tmp_path / "own")
+    usual = ["--seeds", "seeds.tsv", "--encoder", str(encoder), "--preset", "supervised"]
+    usual += ["--set", "epochs=1", "--set", "n_rep=1", "--set", "n_neg=3", "-o", "out"]
+    usual += ["--source-language", "en", "--target-language", "fr"]
+    done = CliRunner().invoke(app, ["train", "en.vec", "fr.vec", *usual])
+    assert done.exit_code == 0, done.output
+    assert Translator.load(tmp_path / "out").space.method == "vecmap"
+    done = CliRunner().invoke(app, ["train", "en.vec", "fr.vec", *usual, "--space", "own"])
+    assert "give either two vector files, or the saved space own" in str(done.exception)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--holdout", "0"], "nothing to choose lambda on"),
+        (["--lambda", "0.5", "--scorers", "spelling,endings"], "mixes CSLS with one scorer"),
+        (["--set", "preset=unsupervised"], "the preset unsupervised takes no --seeds"),
+        (["--config", "settings.toml"], "the preset unsupervised takes no --seeds"),
+        (["-o", "mine"], r"mine\.work: holds 'thesis.txt', which is not of an unfinished run"),
+    ],
+)
+def test_what_cannot_work_is_said_before_anything_is_fitted(
+    sides: tuple[Embeddings, Embeddings],
+    seeds: Lexicon,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    options: list[str],
+    said: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for side, embeddings in zip(("en", "fr"), sides, strict=True):
+        embeddings.save(tmp_path / f"{side}.vec")
+    seeds.save(tmp_path / "seeds.tsv")
+    (tmp_path / "settings.toml").write_text('preset = "unsupervised"\n')
+    (tmp_path / "mine.work").mkdir()
+    (tmp_path / "mine.work" / "thesis.txt").write_text("precious")
+
+    def fit(*_: object) -> None:
+        raise AssertionError("something was fitted")
+
+    monkeypatch.setattr(Workshop, "fit", fit)
+    arguments = ["train", "en.vec", "fr.vec", "--seeds", "seeds.tsv", "-o", "out", *options]
+    done = CliRunner().invoke(app, arguments)
+    assert isinstance(done.exception, BlicerError)
+    assert re.search(said, str(done.exception))
+    assert (tmp_path / "mine.work" / "thesis.txt").read_text() == "precious"
+
+
+def test_folds_of_seeds_that_hang_together() -> None:
+    """Many translations a word tie all seed words together; the folds are even all the same."""
+    rng = np.random.default_rng(0)
+    pairs = [(f"s{i}", f"t{j}") for i in range(200) for j in rng.integers(0, 200, size=3)]
+    seeds = Lexicon(pairs)
+    assert seeds.largest_group() > 150
+    splits = chain.held_out_splits(seeds, Recipe(folds=4))
+    assert [len(held.targets) for _, held in splits] == [50] * 4
+    for rest, held in splits:
+        assert not set(rest.targets) & set(held.targets)
+    ((rest, held),) = chain.held_out_splits(seeds, Recipe(folds=1, holdout=0.2))
+    assert (len(rest.targets), len(held.targets)) == (160, 40)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -246,6 +247,36 @@ def test_other_settings_do_not_resume(translator: Translator, tmp_path: Path) ->
     lines = path.read_text().splitlines()
     assert lines[0] == "source\ttarget\tconfidence\tscore\trank"
     assert len(lines) == 11
+
+
+@pytest.mark.parametrize("step", ["write", "flush", "close"])
+def test_a_full_disk_is_one_sentence(
+    translator: Translator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    opened = Path.open
+
+    class Full:
+        def __init__(self, file: Any) -> None:
+            self.file = file
+
+        def __getattr__(self, name: str) -> Any:
+            if name == step:
+                return self.fails
+            return getattr(self.file, name)
+
+        def fails(self, *_: object) -> None:
+            if step == "close":
+                self.file.close()
+            raise OSError(28, "No space left on device")
+
+    def full(self: Path, mode: str = "r", *rest: Any, **options: Any) -> Any:
+        file = opened(self, mode, *rest, **options)
+        return Full(file) if self.name == "d.tsv.partial" and mode == "r+b" else file
+
+    monkeypatch.setattr(Path, "open", full)
+    with pytest.raises(FileError, match=r"d\.tsv\.partial: cannot be written \(No space left"):
+        induce(translator, tmp_path / "d.tsv", words=10)
+    assert not (tmp_path / "d.tsv").exists()
 
 
 def test_unknown_format(translator: Translator, tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ import hashlib
 import io
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -83,7 +84,7 @@ def induce(
         for first in range(start, len(vocabulary), WORDS_A_STEP):
             some = vocabulary[first : first + WORDS_A_STEP]
             found = translator.translate(some, k, reverse=reverse, min_confidence=min_confidence)
-            file.write(rows(found, kind).encode("utf-8", "replace"))
+            job.write(file, rows(found, kind).encode("utf-8", "replace"))
             state["words"] = first + len(some)
             state["translated"] += sum(bool(entry.candidates) for entry in found)
             state["entries"] += sum(len(entry.candidates) for entry in found)
@@ -160,28 +161,42 @@ class Job:
                 self.partial.stat().st_size >= state.get("bytes", 0)
             ):
                 return {key: int(state[key]) for key in ("words", "translated", "entries", "bytes")}
-        try:
+        with self._writing():
             self.partial.write_bytes(header)
-        except OSError as error:
-            raise FileError(self.partial, f"cannot be written ({error.strerror})") from error
         return {"words": 0, "translated": 0, "entries": 0, "bytes": len(header)}
 
-    def open(self, valid: int) -> Any:
-        file = self.partial.open("r+b")
-        file.truncate(valid)
-        file.seek(valid)
-        return file
+    @contextmanager
+    def open(self, valid: int) -> Iterator[Any]:
+        with self._writing():
+            file = self.partial.open("r+b")
+            file.truncate(valid)
+            file.seek(valid)
+        try:
+            yield file
+        finally:
+            with self._writing():  # a full disk is found out here too
+                file.close()
+
+    def write(self, file: Any, content: bytes) -> None:
+        with self._writing():
+            file.write(content)
 
     def mark(self, file: Any, state: dict[str, int]) -> None:
         """All that was written so far is valid."""
-        try:
+        with self._writing():
             file.flush()
             os.fsync(file.fileno())
-        except OSError as error:
-            raise FileError(self.partial, f"cannot be written ({error.strerror})") from error
         state["bytes"] = file.tell()
         write_json(self.state_file, {"settings": self.settings, "state": state})
 
     def finish(self) -> None:
-        os.replace(self.partial, self.path)
+        with self._writing():
+            os.replace(self.partial, self.path)
         self.state_file.unlink(missing_ok=True)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise FileError(self.partial, f"cannot be written ({error.strerror})") from error

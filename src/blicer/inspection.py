@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import IO, Any
 
 from blicer.errors import FileError, InputError
-from blicer.files import read_json
 from blicer.formats.dictionary_file import DELIMITER_NAMES, read_dictionary
 from blicer.formats.dictionary_text import vector_columns
 from blicer.lexicon import Lexicon
@@ -91,15 +90,15 @@ def _describe_vectors(path: str | Path) -> dict[str, Any]:
 
 def _describe_folder(path: Path, kind: str) -> dict[str, Any]:
     """What the folder says of itself; an error if a space does not load."""
-    facts = {
-        name: value
-        for name, value in read_json(path / f"{kind}.json").items()
-        if name not in ("file", "kind", "problems")
-    }
-    if kind == "space":
-        from blicer.align.space import Space
+    from blicer.align.space import Space, read_description
+    from blicer.translator import read_translator
 
+    if kind == "space":
         Space.load(path)
+    described = read_description(path) if kind == "space" else read_translator(path)
+    facts = {
+        name: value for name, value in described.items() if name not in ("file", "kind", "problems")
+    }
     return {**facts, "problems": []}
 
 

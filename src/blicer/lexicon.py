@@ -233,6 +233,10 @@ class Lexicon:
             Lexicon(pair for pair in self.listed() if pair[0] in held),
         )
 
+    def largest_group(self) -> int:
+        """How many source words hang together by shared targets, at most."""
+        return max((len(group) for group in self._connected()), default=0)
+
     def _connected(self) -> list[list[str]]:
         """Source words grouped so that no two groups share a target."""
         parent = {word: word for word in self.targets}

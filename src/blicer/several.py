@@ -101,10 +101,14 @@ def prepare_several(
     folder = Path(work_dir) if work_dir else None
     fewest = min(len(lexicon) for lexicon in seeds.values())
     recipe = (recipe or Recipe()).resolved(config, fewest)
+    if not isinstance(recipe.space, str):
+        raise InputError(
+            "several pairs need a space each: give a method such as vecmap, not a saved space"
+        )
     if CROSS_ENCODER not in recipe.scorers:
         raise InputError("several pairs share a cross-encoder, and the scorers name none")
     wanted = list(pairs) if pairs is not None else _all_pairs(vectors, seeds)
-    if isinstance(recipe.space, str) and set(wanted) - set(seeds):
+    if set(wanted) - set(seeds):
         check_start(recipe.space, init)  # now, not after the cross-encoder is trained
     workshops = {
         pair: Workshop(vectors[pair[0]], vectors[pair[1]], config, recipe, folder) for pair in seeds
@@ -112,7 +116,7 @@ def prepare_several(
     usable = {pair: workshop.usable(seeds[pair]) for pair, workshop in workshops.items()}
     splits = {pair: held_out_splits(usable[pair], recipe) for pair in seeds}
     views: dict[Pair, list[HeldOutView]] = {pair: [] for pair in seeds}
-    for number in range(max(len(split) for split in splits.values())):
+    for number in range(min(len(split) for split in splits.values())):
         parts = {pair: splits[pair][number] for pair in seeds}
         note(f"one cross-encoder for {_named(seeds)}, without held-out words (part {number + 1})")
         fitted, _ = _fit_together(workshops, parts, config, recipe, folder)

@@ -38,8 +38,19 @@ def train(
     """Space, pairs, cross-encoder, mixing, calibration: a translator for both directions."""
     config = config or Config.resolve(defaults=defaults_for(len(seeds)))
     recipe = (recipe or Recipe()).resolved(config, len(seeds))
+    check_choice(config, recipe)
     workshop = Workshop(source, target, config, recipe, Path(work_dir) if work_dir else None)
     return prepare(workshop, workshop.usable(seeds)).translator()
+
+
+def check_choice(config: Config, recipe: Recipe) -> None:
+    """Whether λ can be chosen, or used as given: said before anything is fitted."""
+    if config.mixing_weight is not None and len(recipe.scorers) != 1:
+        raise InputError(
+            f"a fixed lambda mixes CSLS with one scorer; there are {len(recipe.scorers)}"
+        )
+    if config.mixing_weight is None and recipe.holdout == 0 and recipe.folds <= 1:
+        raise InputError("without held-out seeds there is nothing to choose lambda on: give one")
 
 
 @dataclass(frozen=True)
@@ -112,21 +123,39 @@ def prepare(workshop: Workshop, seeds: Lexicon) -> Prepared:
 
 
 def held_out_splits(seeds: Lexicon, recipe: Recipe) -> list[tuple[Lexicon, Lexicon]]:
-    """(rest, held out) for each fold; no word of either language on both sides of a fold."""
+    """(rest, held out) for each fold; no word of either language on both sides of a fold.
+
+    Where too many words hang together by shared translations, target words may be on both sides.
+    """
     if not 0 <= recipe.holdout < 1:
         raise InputError(f"holdout is {recipe.holdout}; expected a number from 0 to below 1")
     if recipe.folds < 0:
         raise InputError(f"folds is {recipe.folds}; expected 0 or more")
+    if recipe.folds <= 1 and recipe.holdout == 0:
+        return []
+    share = recipe.holdout if recipe.folds <= 1 else 1 / recipe.folds
+    apart = seeds.largest_group() <= max(1, share * len(seeds.targets))
+    if not apart:
+        note(
+            f"{seeds.largest_group()} seed words hang together by shared translations, too many to "
+            "hold out together: a translation of a held-out word may be that of another seed word"
+        )
     if recipe.folds <= 1:
-        if recipe.holdout == 0:
-            return []
-        return [seeds.split(recipe.holdout, seed=recipe.split_seed, share_targets=False)]
+        splits = [seeds.split(share, seed=recipe.split_seed, share_targets=not apart)]
+    else:
+        splits = _folds(seeds, recipe, share_targets=not apart)
+    return [(rest, held) for rest, held in splits if len(rest) and len(held)]
+
+
+def _folds(seeds: Lexicon, recipe: Recipe, *, share_targets: bool) -> list[tuple[Lexicon, Lexicon]]:
     splits, left = [], seeds
     for remaining in range(recipe.folds, 0, -1):
         if remaining == 1:
             held = left
         else:
-            left, held = left.split(1 / remaining, seed=recipe.split_seed, share_targets=False)
+            left, held = left.split(
+                1 / remaining, seed=recipe.split_seed, share_targets=share_targets
+            )
         inside = set(held.pairs)
         rest = Lexicon(pair for pair in seeds.listed() if pair not in inside)
         splits.append((rest, held))
@@ -137,15 +166,12 @@ def choose(
     view: HeldOutView | None, config: Config, recipe: Recipe
 ) -> tuple[Mixture, Calibration | None]:
     """Mixing weights and calibration, from held-out words alone."""
+    check_choice(config, recipe)
     names = [CSLS, *recipe.scorers]
     lam = config.mixing_weight
-    if lam is not None and len(names) != 2:
-        raise InputError(f"a fixed lambda mixes CSLS with one scorer; there are {len(names) - 1}")
     if view is None:
         if lam is None:
-            raise InputError(
-                "without held-out seeds there is nothing to choose lambda on: give one"
-            )
+            raise InputError("there is no held-out word to choose lambda on: give one")
         return Mixture.fixed(lam, names[1]), None
     mixture = choose_weights(view.parts, view.is_gold, names)
     if lam is not None:

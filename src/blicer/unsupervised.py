@@ -30,7 +30,7 @@ from blicer.lexicon import Lexicon
 from blicer.progress import note
 from blicer.recipe import Recipe, aligner_class, defaults_for, make_aligner
 from blicer.retrieval import Retriever
-from blicer.train import Prepared
+from blicer.train import Prepared, check_choice
 from blicer.translator import Translator
 from blicer.wordencoder import WordEncoder
 from blicer.workshop import FEWEST_SEEDS, Fitted, HeldOutView, Workshop
@@ -56,6 +56,7 @@ def train_unsupervised(
     """A translator from two sets of vectors and nothing else."""
     config = config or Config.resolve(defaults=defaults_for(0))
     recipe = (recipe or Recipe()).resolved(config, config.n_aug)
+    check_choice(config, recipe)
     workshop = Workshop(source, target, config, recipe, Path(work_dir) if work_dir else None)
     return prepare_unsupervised(workshop, init=init).translator()
 

@@ -47,7 +47,10 @@ def unit_memory(unit: Unit, dataset: Dataset) -> int:
 def matrix_bytes(path: Path, max_words: int) -> int:
     """Bytes of the vectors once they are read, cut at ``max_words``."""
     if path.suffix == ".npy":
-        rows, width = np.load(path, mmap_mode="r").shape
+        try:
+            rows, width = np.load(path, mmap_mode="r").shape
+        except (ValueError, OSError):  # what is wrong with it, the unit will say
+            return path.stat().st_size
         return min(int(rows), max_words) * int(width) * _FLOAT32
     files = [file for file in path.rglob("*") if file.is_file()] if path.is_dir() else [path]
     size = sum(file.stat().st_size for file in files)

@@ -17,7 +17,7 @@ from blicer.benchmark.dataset import (
     MissingData,
     setup_name,
 )
-from blicer.benchmark.setups import FILES, data_digests, seed_pairs
+from blicer.benchmark.setups import FILES, data_digests, encoder_digest, seed_pairs
 from blicer.benchmark.systems import check_systems, usual_systems
 from blicer.benchmark.unit import Task, Unit, resolve_config, unit_overrides
 from blicer.errors import FileError, InputError
@@ -90,6 +90,9 @@ class _Planner:
         seeds = sum(self._size(*one) for one in seed_pairs(probe))
         data = data_digests(probe, self.dataset, self.digests)
         tasks = []
+        for name, option in (("encoder", "--encoders"), ("seed", "--training-seeds")):
+            if name in matrix.settings:
+                raise InputError(f"the setting {name} is given by {option} here")
         for encoder, seed in product(_distinct(matrix.encoders), _distinct(matrix.training_seeds)):
             given = {**matrix.settings, "encoder": encoder, "seed": seed}
             usual = resolve_config(setup, seeds, given)
@@ -108,7 +111,7 @@ class _Planner:
                     systems=systems,
                 )
                 config = resolve_config(setup, seeds, unit_overrides(unit))
-                tasks.append(Task(unit, config, data))
+                tasks.append(Task(unit, config, {**data, **encoder_digest(encoder, self.digests)}))
         return tasks
 
     def _common(self, pair: str, setup: str, space: str) -> dict[str, Any]:

@@ -96,6 +96,8 @@ def _in_order(name: str, values: frozenset[str]) -> list[str]:
 def _settings(text: str) -> list[tuple[str, str]]:
     given = json.loads(text) if text else {}
     return [
-        (name, value if isinstance(value, str) else json.dumps(value))
+        ("lambda", "auto")
+        if (name, value) == ("mixing_weight", None)
+        else (name, value if isinstance(value, str) else json.dumps(value))
         for name, value in given.items()
     ]

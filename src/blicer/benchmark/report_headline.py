@@ -33,6 +33,7 @@ from blicer.benchmark.report_tally import (
     tally,
 )
 from blicer.benchmark.significance import LEVEL
+from blicer.benchmark.systems import BOOTSTRAP
 
 
 def headline(cells: Sequence[Cell]) -> list[Block]:
@@ -168,13 +169,13 @@ def _holm_note(found: Tally) -> list[Text]:
     smallest = found.smallest_p
     if smallest is None or smallest * found.all < LEVEL:
         return []
-    return [
-        Text(
-            f"The smallest p-value here, {smallest:.4f}, times {found.all} setups is not below "
-            "0.05, so nothing can pass Holm's correction: more bootstrap draws could tell.",
-            soft=True,
-        )
-    ]
+    text = (
+        f"The smallest p-value here, {smallest:.4f}, times {found.all} setups is not below "
+        "0.05, so nothing can pass Holm's correction"
+    )
+    at_the_floor = smallest <= 2 / BOOTSTRAP  # as small as that many draws can show
+    text += ": more bootstrap draws could tell." if at_the_floor else "."
+    return [Text(text, soft=True)]
 
 
 def _shared(cells: Sequence[Cell], encoder: str, columns: Sequence[Column]) -> list[Block]:

@@ -74,6 +74,11 @@ class Results:
         missing = set(task.unit.systems).difference(outcome["systems"])
         return missing <= set(outcome["dropped"]) and not could_run_now(missing)
 
+    def has_figures(self, key: str) -> bool:
+        """Whether a run that fails now would write over the figures of one that did not."""
+        outcome = self.read(key)
+        return outcome is not None and outcome["status"] == DONE
+
     def with_earlier_systems(self, task: Task) -> Task:
         """The systems that an earlier run asked for stay in the outcome."""
         outcome = self.read(task.key)

@@ -82,7 +82,8 @@ def run_plan(tasks: Sequence[Task], pool: Pool, results: Results) -> list[Outcom
                         queue.again(task)
                         continue
                     outcome = outcome if outcome is not None else failed(task, WORKER_DIED)
-                    results.write(outcome)
+                    if outcome["status"] == DONE or not results.has_figures(task.key):
+                        results.write(outcome)
                     outcomes.append(outcome)
                     bar.advance(1)
                     note(f"{len(outcomes)} of {len(tasks)}: {summary_line(outcome)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from blicer.benchmark.dataset import UNSUPERVISED, ZERO_SHOT, Dataset, Digests, vocabulary_of
@@ -30,7 +31,16 @@ def data_digests(unit: Unit, dataset: Dataset, digests: Digests) -> dict[str, st
     files = [dataset.seeds(*pair).path for pair in seed_pairs(unit)]
     found["seeds"] = digests.of(*files) if files else ""
     found["test"] = digests.of(dataset.test(unit.source, unit.target).path)
-    return found
+    return {**found, **encoder_digest(unit.encoder, digests)}
+
+
+def encoder_digest(encoder: str, digests: Digests) -> dict[str, str]:
+    """An encoder of the user's own may change in its folder, so its files count as data."""
+    folder = Path(encoder)
+    if not folder.is_dir():
+        return {}
+    files = sorted([*folder.glob("*.safetensors"), *folder.glob("*.json")])
+    return {"encoder": digests.of(*files)} if files else {}
 
 
 def seed_pairs(unit: Unit) -> list[tuple[str, str, str]]:

@@ -81,6 +81,7 @@ def align(
     aligner = None if method == "files" else _aligner(method, mode, seeds is not None, chosen)
     check_replaceable(output, DESCRIPTION, "a space")
     check_writable(output)
+    work = work_folder(output)
     if export_vec is not None:
         check_writable(export_vec / "source.vec")
     lexicon = Lexicon.load(seeds, lowercase=not keep_case) if seeds is not None else None
@@ -93,7 +94,7 @@ def align(
     else:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # a failed run is said below
-            aligner.work = work_folder(output)
+            aligner.work = work
             space = aligner.align(left, right, lexicon)
     if not space.settings.get("converged", True):
         verdict = space.settings.get("verdict", "the run did not converge")
@@ -102,7 +103,7 @@ def align(
         note(verdict)
     space.settings |= {"source_file": str(source), "target_file": str(target)}
     space.save(output)
-    shutil.rmtree(work_folder(output), ignore_errors=True)
+    shutil.rmtree(work, ignore_errors=True)
     note(f"wrote {output}; next: blicer evaluate {output} TEST.tsv")
     if export_vec is not None:
         for path in space.save_vec(export_vec):

@@ -41,6 +41,11 @@ def pairs(
         str | None,
         typer.Option(help="T1 to T16, or a text with `[w]` and, if wanted, `[L]`."),
     ] = None,
+    encoder: Annotated[
+        str | None,
+        typer.Option(help="The encoder that will be taught, which has settings of its own; lite."),
+    ] = None,
+    keep_case: Annotated[bool, typer.Option("--keep-case", help="Do not fold case.")] = False,
     source_name: Annotated[
         str | None,
         typer.Option(help="What the source language calls itself, if CLDR does not know."),
@@ -66,13 +71,18 @@ def pairs(
     from blicer.lexicon import Lexicon
     from blicer.pairs import build_pairs
     from blicer.progress import note
+    from blicer.recipe import DEFAULT_ENCODER, defaults_for
     from blicer.retrieval import Retriever
     from blicer.templates import Template
 
     overrides = parse_assignments(settings or [])
     if template is not None:
         overrides["template"] = template
-    resolved = Config.resolve(preset, file=config, overrides=overrides)
+    if encoder is not None:
+        overrides["encoder"] = encoder
+    lexicon = Lexicon.load(seeds, lowercase=not keep_case) if seeds is not None else None
+    usual = defaults_for(len(lexicon)) if lexicon is not None else {"encoder": DEFAULT_ENCODER}
+    resolved = Config.resolve(preset, file=config, overrides=overrides, defaults=usual)
     if seeds is not None and resolved.preset == "unsupervised":
         raise InputError(
             f"the preset unsupervised takes no seeds, and --seeds {seeds} was given: leave it out, "
@@ -84,7 +94,6 @@ def pairs(
             "or use --preset unsupervised"
         )
     check_writable(output)
-    lexicon = Lexicon.load(seeds) if seeds is not None else None
     loaded = Space.load(space)
     text = Template.parse(resolved.template)
     names = ("", "")

@@ -74,6 +74,7 @@ def train_several(
     fewest = min(len(lexicon) for lexicon in lexicons.values())
     chosen = Config.resolve(preset, file=config, overrides=overrides, defaults=defaults_for(fewest))
     check_writable(output)
+    work = work_folder(output)
     for pair in [*lexicons, *wanted]:
         check_replaceable(output / "-".join(pair), DESCRIPTION, "a translator")
     sides = {
@@ -82,7 +83,6 @@ def train_several(
         )
         for language, path in files.items()
     }
-    work = work_folder(output)
     prepared = prepare_several(
         sides,
         lexicons,

@@ -117,7 +117,7 @@ def train(
 
     from blicer.align import METHODS
     from blicer.align.space import Space
-    from blicer.config import Config, parse_assignments
+    from blicer.config import Config, parse_assignments, read_toml
     from blicer.embeddings import Embeddings
     from blicer.errors import InputError
     from blicer.files import check_replaceable, check_writable, work_folder
@@ -136,8 +136,11 @@ def train(
         overrides |= parse_assignments([f"lambda={lam}"])
     check_replaceable(output, DESCRIPTION, "a translator")
     check_writable(output)
+    work = work_folder(output)
     pivots = {"--pivot": pivot, "--pivot-source": pivot_source, "--pivot-target": pivot_target}
-    kind = setup(preset, has_seeds=seeds is not None, pivots=pivots)
+    from_file = read_toml(config) if config is not None else {}
+    asked = preset or overrides.get("preset") or from_file.get("preset")
+    kind = setup(asked, has_seeds=seeds is not None, pivots=pivots)
 
     def read(path: Path, language: str | None) -> Embeddings:
         return Embeddings.load(
@@ -178,7 +181,6 @@ def train(
         names=(source_name, target_name),
         device=device,
     )
-    work = work_folder(output)
     if kind == "unsupervised":
         translator = train_unsupervised(left, right, chosen, recipe, init=init, work_dir=work)
     elif kind == "zero_shot":

@@ -117,8 +117,10 @@ def induce(
 
 
 def _words(words: list[str] | None, file: Path | None) -> list[str]:
-    from blicer.errors import FileError
+    from blicer.errors import FileError, InputError
 
+    if words and file is not None:
+        raise InputError("give either words or --file, not both")
     if words:
         return words
     try:

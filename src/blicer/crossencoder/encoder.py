@@ -169,10 +169,11 @@ def _sentence(name: str | Path, folder: Path | None, error: Exception) -> InputE
 
 
 def input_names(model: Any) -> set[str]:
-    """The inputs that the model's forward takes."""
+    """The inputs that the model's forward takes; an adapter around it passes them on."""
     import inspect
 
-    return set(inspect.signature(model.forward).parameters)
+    inner = model.get_base_model() if hasattr(model, "get_base_model") else model
+    return set(inspect.signature(inner.forward).parameters)
 
 
 def fingerprint(model: Any, *extra: object) -> str:

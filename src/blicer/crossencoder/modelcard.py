@@ -36,7 +36,8 @@ def model_card(
         "from sentence_transformers import CrossEncoder",
         "",
         'model = CrossEncoder("this folder")',
-        'model.predict([("the word cat in english!", "the word chat in français!")])',
+        "# each word in the template that the model was trained with, such as T15:",
+        'model.predict([("cat (english)!", "chat (français)!")])',
         "```",
         "",
         "or `blicer.Reranker.load(folder)`, which gives the same scores faster. Score both orders "

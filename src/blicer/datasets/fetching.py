@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -180,13 +181,31 @@ class _Getter:
         source = Source(
             version.url,
             words,
-            whole=watch.ended,
+            whole=watch.ended and self._whole_there(item, version.url),
             size=target.stat().st_size,
             etag=version.etag,
             modified=version.modified,
         )
         source.save(target)
         return self._outcome(item, target, FETCHED, words)
+
+    def _whole_there(self, item: Item, url: str) -> bool:
+        """Whether a web mirror's file is all that was published; a folder of ours says so of it."""
+        if self.mirror is None or urlsplit(url).scheme not in ("http", "https"):
+            return True
+        with Part(self.folder / f"{item.file}.mirrored") as part:
+            try:
+                self.downloader.fetch(f"{url}.source.json", part, None)
+                said = json.loads(b"".join(part.pieces()))
+            except DownloadError as error:
+                if not error.absent:
+                    raise
+                return True
+            except ValueError:
+                return True  # not of ours
+            finally:
+                part.discard()
+        return not isinstance(said, dict) or said.get("whole") is not False
 
     def _enough_words(self, file: Path) -> int | None:
         """How many words are there, 0 if unknown; None when the file must be fetched."""
