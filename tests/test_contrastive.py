@@ -15,7 +15,7 @@ from benchmarks import c1_step
 from blicer.align import mining
 from blicer.align.contrastive import Contrastive, closed_form_maps
 from blicer.align.contrastive_step import contrastive_step
-from blicer.align.mining import NegativeMiner, Transposed, pair_products
+from blicer.align.mining import NegativeMiner, Transposed, _best, pair_products
 from blicer.align.space import Space
 from blicer.align.vecmap import VecMap
 from blicer.embeddings import Embeddings
@@ -187,6 +187,30 @@ def test_min_recall_one_scans_at_every_step() -> None:
         found = miner.mine(queries, words).words.tolist()
         assert [set(row) for row in found] == true_negatives(queries, words, gold)
     assert miner.scans == 4
+
+
+@pytest.mark.parametrize("lowest", [0, 5, 40, 399])
+def test_numbers_that_reach_a_bound_are_ordered_as_all_are(lowest: int) -> None:
+    """A bound that many numbers reach, or that too few do, only changes how they are found."""
+    random = torch.Generator().manual_seed(0)
+    block = torch.randn(30, 400, generator=random).mul(8).round().div(8)  # with ties
+    ordered = block.sort(dim=1, descending=True).values
+    found = _best(block, 12, ordered[:, lowest])
+    assert all(len(set(row)) == 12 for row in found.tolist())
+    values = block.gather(1, found).sort(dim=1, descending=True).values
+    assert torch.equal(values, ordered[:, :12])
+
+
+def test_a_gold_word_outside_the_candidates() -> None:
+    queries, words = F.normalize(torch.randn(4, 3)), F.normalize(torch.randn(9, 3))
+    miner = NegativeMiner(torch.tensor([8, 9, 20, 0]), 9, negatives=8)
+    for _ in range(2):  # from nothing, then from a pool
+        found = [sorted(row) for row in miner.mine(queries, words).words.tolist()]
+        assert found[0] == list(range(8))
+        assert found[3] == list(range(1, 9))
+        for row, query in zip(found[1:3], queries[1:3], strict=True):
+            assert row == sorted((words @ query).argsort(descending=True)[:8].tolist())
+        miner.min_recall = 1.0
 
 
 def test_more_negatives_than_words() -> None:

@@ -141,17 +141,17 @@ def _above(
     folded = size * GROUP
     if columns:
         maxima = tile[:folded].unflatten(0, (GROUP, size)).amax(dim=0)
-        group, word = _where(maxima > bar)
+        group, word = places_of_true(maxima > bar)
     else:
         maxima = tile[:, :folded].unflatten(1, (GROUP, size)).amax(dim=1)
-        word, group = _where(maxima > bar[:, None])
+        word, group = places_of_true(maxima > bar[:, None])
     if len(word) > 2 * words * k:
         return None  # the first tiles, or words that get more and more similar
     members = torch.arange(GROUP, device=tile.device) * size
     places = group[:, None] + members
     row_stride, column_stride = (1, tile.shape[1]) if columns else (tile.shape[1], 1)
     found = tile.view(-1).take(word[:, None] * row_stride + places * column_stride)
-    entry, member = _where(found > bar[word][:, None])
+    entry, member = places_of_true(found > bar[word][:, None])
     word, place, value = word[entry], places[entry, member], found[entry, member]
     if folded < offered:
         rest = tile[folded:].T if columns else tile[:, folded:]
@@ -161,7 +161,7 @@ def _above(
     return word, place, value
 
 
-def _where(mask: Tensor) -> tuple[Tensor, Tensor]:
+def places_of_true(mask: Tensor) -> tuple[Tensor, Tensor]:
     """Rows and columns of the few places that are true."""
     if mask.device.type == "cpu":  # NumPy skips what is false many times faster
         flat = torch.from_numpy(np.flatnonzero(mask.numpy()))
