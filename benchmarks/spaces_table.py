@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import blicer.align
+from blicer.benchmark.results import Results
+from blicer.benchmark.unit import DONE
 from blicer.embeddings import Embeddings
 from blicer.evaluation import evaluate
 from blicer.files import read_json, write_json
@@ -115,6 +117,29 @@ def cell(data: Path, pair: str, seeds: str, method: str) -> dict[str, Any]:
     }
 
 
+def is_current(kept: dict[str, Any], chosen: Any) -> bool:
+    """Whether a kept cell was made with the settings that the code has now."""
+    settings = kept["settings"]
+    return all(settings.get(name, value) == value for name, value in chosen.settings.items())
+
+
+def from_units(folder: Path) -> dict[str, dict[str, Any]]:
+    """What ``blicer benchmark run`` measured of spaces alone, on the same data and queries."""
+    cells = {}
+    for outcome in Results(folder).outcomes():
+        unit = outcome["unit"]
+        usual = unit["max_words"] == MAX_WORDS and not unit["space_mode"]
+        if outcome["status"] != DONE or not usual or unit["space"] not in METHODS:
+            continue
+        found = {way: outcome["systems"]["space"][way] for way in ("forward", "backward")}
+        cells[f"{unit['source']}-{unit['target']}/{unit['setup']}/{unit['space']}"] = {
+            **{way: 100 * figures["p@1"] for way, figures in found.items()},
+            "queries": [figures["queries"] for figures in found.values()],
+            "settings": {"unit": outcome["key"]},
+        }
+    return cells
+
+
 def table(cells: dict[str, dict[str, Any]], pairs: list[str]) -> str:
     """Markdown: ours, and the difference to the reference where there is one."""
     heads = [f"{a}>{b}" for pair in pairs for a, b in (pair.split("-"), reversed(pair.split("-")))]
@@ -158,10 +183,21 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", choices=list(SEEDS), default=["5k", "1k"])
     parser.add_argument("--cells", type=Path, default=Path("spaces_table.json"))
     parser.add_argument("--show", action="store_true", help="only print what is finished")
+    parser.add_argument(
+        "--units", type=Path, help="folder of a benchmark, whose cells are not computed again"
+    )
     arguments = parser.parse_args()
     cells: dict[str, dict[str, Any]] = (
         read_json(arguments.cells) if arguments.cells.exists() else {}
     )
+    for key in list(cells):
+        _, seeds, method = key.split("/")
+        if not is_current(cells[key], aligner(method, seeds)):
+            print(f"{key}: was made with other settings, and is left out")
+            del cells[key]
+    if arguments.units is not None:
+        cells = {**from_units(arguments.units), **cells}
+        write_json(arguments.cells, cells)
     for seeds in [] if arguments.show else arguments.seeds:
         for method in arguments.methods or SEEDS[seeds]:
             if (method == "vecmap-unsupervised") != (seeds == "0"):
