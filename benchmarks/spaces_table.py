@@ -11,6 +11,7 @@ is kept in a JSON file, so that a killed run goes on where it was.
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from functools import cache
 from pathlib import Path
@@ -193,7 +194,7 @@ def main() -> None:
     for key in list(cells):
         _, seeds, method = key.split("/")
         if not is_current(cells[key], aligner(method, seeds)):
-            print(f"{key}: was made with other settings, and is left out")
+            print(f"{key}: was made with other settings, and is left out", file=sys.stderr)
             del cells[key]
     if arguments.units is not None:
         cells = {**from_units(arguments.units), **cells}
@@ -211,7 +212,7 @@ def main() -> None:
                 print(
                     f"{key}: {cells[key]['forward']:.2f} {cells[key]['backward']:.2f} "
                     f"in {cells[key]['seconds']} s",
-                    flush=True,
+                    file=sys.stderr,
                 )
     print(table(cells, arguments.pairs))
 
