@@ -70,6 +70,20 @@ def test_inspect_dictionary(run, seeds: Path) -> None:
     assert "cat - кот" in text.out
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.tsv", "source\ttarget\tconfidence\tscore\trank\ncat\tкот\t0.9\t0.5\t1\n"),
+        ("a.csv", "source,target,confidence,score,rank\ncat,кот,0.9,0.5,1\n"),
+        ("a.jsonl", '{"source": "cat", "target": "кот", "confidence": 0.9, "rank": 1}\n'),
+    ],
+)
+def test_inspect_what_induce_writes(run, tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    facts = json.loads(run("inspect", tmp_path / name, "--json").out)
+    assert (facts["kind"], facts["pairs"], facts["sample"]) == ("dictionary", 1, [["cat", "кот"]])
+
+
 def test_inspect_clean_dictionary(run, tmp_path: Path) -> None:
     (tmp_path / "a.tsv").write_text("cat\tchat\n")
     assert "nothing to report" in run("inspect", tmp_path / "a.tsv").out

@@ -13,7 +13,11 @@ from pathlib import Path
 from typing import IO, Any
 
 from blicer.errors import FileError, InputError
-from blicer.formats.dictionary_file import DELIMITER_NAMES, read_dictionary
+from blicer.formats.dictionary_file import (
+    DELIMITER_NAMES,
+    looks_like_header,
+    read_dictionary,
+)
 from blicer.formats.dictionary_text import vector_columns
 from blicer.lexicon import Lexicon
 
@@ -46,6 +50,8 @@ def kind_of(path: str | Path) -> str:
     binary = len(counts) == 2 and all(cell.isdigit() for cell in counts) and b"\0" in rest
     if head.startswith((b"\x93NUMPY", b"\xba\x16\x4f\x2f")) or binary:
         return "vectors"
+    if looks_like_header(*first.decode("utf-8", "replace").split("\t")[:2]):
+        return "dictionary"  # words, then scores: without its titles it might be vectors
     return "vectors" if vector_columns(head, fewest=3) else "dictionary"
 
 

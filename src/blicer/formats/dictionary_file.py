@@ -255,7 +255,7 @@ def is_number(cell: str) -> bool:
     return True
 
 
-def looks_like_header(source: str, target: str) -> bool:
+def looks_like_header(source: str, target: str = "") -> bool:
     """Column titles, or the names of two different languages (which never are translations)."""
     source, target = source.lower(), target.lower()
     titles = source in _SOURCE_TITLES.split() and target in _TARGET_TITLES.split()
