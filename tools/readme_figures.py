@@ -11,6 +11,7 @@ import json
 import re
 from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 from blicer.files import atomic_write
 
@@ -35,13 +36,41 @@ def setups_won() -> str:
     return section.split("\nA setup is a direction", 1)[0].strip()
 
 
+def _units() -> list[dict[str, Any]]:
+    files = sorted((RESULTS / "xling" / "units").glob("*.json"))
+    return [json.loads(path.read_text(encoding="utf-8")) for path in files]
+
+
+def controls() -> str:
+    """What training adds: the spaces that hold nothing of `lite`, languages that it knows."""
+    rows = ["| against | setups | better | level | worse | mean | worst |"]
+    rows.append("|---|---:|---:|---:|---:|---:|---:|")
+    figures = [
+        {name: 100 * system[way]["p@1"] for name, system in outcome["systems"].items()}
+        for outcome in _units()
+        if outcome["unit"]["space"] != "c2"
+        and "fi" not in (outcome["unit"]["source"], outcome["unit"]["target"])
+        for way in ("forward", "backward")
+    ]
+    for ours, other in (
+        ("tuned+endings", "B"),
+        ("tuned+endings", "untuned"),
+        ("tuned", "untuned"),
+    ):
+        gains = [one[ours] - one[other] for one in figures]
+        better, worse = sum(gain > 0 for gain in gains), sum(gain < 0 for gain in gains)
+        level = len(gains) - better - worse
+        rows.append(
+            f"| {ours} against {other} | {len(gains)} | {better} | {level} | {worse} "
+            f"| {sum(gains) / len(gains):+.2f} | {min(gains):+.2f} |"
+        )
+    return "\n".join(rows)
+
+
 def units_run() -> str:
     """What of the matrix is finished: pairs by seeds and spaces."""
     pairs: dict[tuple[str, str], list[str]] = defaultdict(list)
-    units = [
-        json.loads(path.read_text(encoding="utf-8"))["unit"]
-        for path in sorted((RESULTS / "xling" / "units").glob("*.json"))
-    ]
+    units = [outcome["unit"] for outcome in _units()]
     for unit in units:
         pair = f"{unit['source']}-{unit['target']}"
         pairs[unit["setup"], unit["space"]].append(pair)
@@ -63,6 +92,7 @@ def units_run() -> str:
 SECTIONS = {
     "spaces": spaces,
     "setups-won": setups_won,
+    "controls": controls,
     "units-run": units_run,
     "without-seeds": without_seeds,
 }

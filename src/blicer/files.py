@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -13,9 +12,6 @@ from pathlib import Path
 from typing import IO, Any
 
 from blicer.errors import FileError
-
-# What the stages of unfinished work are called, with what stands beside them.
-_STAGE = re.compile(r"\.?(?:(?:space|reranker|shared-reranker|c2)-)?[0-9a-f]{16,24}(?:\..*)?")
 
 
 def _sentence(path: Path, error: OSError) -> FileError:
@@ -110,21 +106,3 @@ def read_json(path: str | Path) -> Any:
         raise FileError(path, f"cannot be read ({error.strerror or error})") from error
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
         raise FileError(path, f"is not JSON ({error})") from error
-
-
-def work_folder(output: str | Path) -> Path:
-    """Where the stages of unfinished work are kept: beside its output.
-
-    It is removed at the end, so a folder of that name that holds anything else is not taken.
-    """
-    output = Path(output)
-    folder = output.with_name(f"{output.name}.work")
-    if folder.exists():
-        names = [path.name for path in folder.iterdir()] if folder.is_dir() else [""]
-        if strange := sorted(name for name in names if not _STAGE.fullmatch(name)):
-            raise FileError(
-                folder,
-                f"holds {strange[0] or 'no folder'!r}, which is not of an unfinished run; it is "
-                "left as it is: move it, or choose another output",
-            )
-    return folder

@@ -155,12 +155,13 @@ def _check(vectors: Mapping[str, Embeddings], seeds: Mapping[Pair, Lexicon]) -> 
 
 def _turned(seeds: Mapping[Pair, Lexicon], wanted: Sequence[Pair]) -> dict[Pair, Lexicon]:
     """The seeds in the direction in which their pair is asked for."""
-    return {
-        (pair[::-1] if pair[::-1] in wanted else pair): (
-            lexicon.reverse() if pair[::-1] in wanted else lexicon
-        )
-        for pair, lexicon in seeds.items()
-    }
+    turned: dict[Pair, Lexicon] = {}
+    for (one, other), lexicon in seeds.items():
+        if (other, one) in wanted:
+            turned[other, one] = lexicon.reverse()
+        else:
+            turned[one, other] = lexicon
+    return turned
 
 
 def _named(seeds: Mapping[Pair, Lexicon]) -> str:

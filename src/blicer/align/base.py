@@ -121,6 +121,13 @@ class Aligner(ABC):
         )
 
 
+def check_at_least(**limits: tuple[float | None, float]) -> None:
+    """Each setting with its least value; one that is None is left open."""
+    for name, (value, least) in limits.items():
+        if value is not None and value < least:
+            raise InputError(f"{name} is {value}; expected at least {least}")
+
+
 def _is_of_type(value: Any, annotation: str) -> bool:
     """Whether a value given by name (a command line, a file) fits ``int``, ``float | None``, …"""
     plain = {"bool": bool, "int": int, "float": (int, float), "str": str, "None": type(None)}

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from blicer import progress
-from blicer.align.base import UNIT_CENTRE_UNIT, Aligner, prepare, seeds_to_indices
+from blicer.align.base import UNIT_CENTRE_UNIT, Aligner, check_at_least, prepare, seeds_to_indices
 from blicer.align.closed_form import final_map_
 from blicer.align.contrastive_step import contrastive_step, mapped_unit
 from blicer.align.linear import apply_
@@ -93,18 +93,16 @@ class Contrastive(Aligner):
         ):
             if not value > low:
                 raise InputError(f"{name} = {value}: expected a number above {low}")
-        for name, count, least in (
-            ("steps", steps, 0),
-            ("negatives", negatives, 1),
-            ("negatives_from", negatives_from, 2),
-            ("rounds", rounds, 1),
-            ("mined_pairs", mined_pairs, 0),
-            ("mined_from", mined_from, 1),
-            ("max_words", max_words, 2),
-            ("seed", seed, 0),
-        ):
-            if count < least:
-                raise InputError(f"{name} = {count}: expected at least {least}")
+        check_at_least(
+            steps=(steps, 0),
+            negatives=(negatives, 1),
+            negatives_from=(negatives_from, 2),
+            rounds=(rounds, 1),
+            mined_pairs=(mined_pairs, 0),
+            mined_from=(mined_from, 1),
+            max_words=(max_words, 2),
+            seed=(seed, 0),
+        )
         if not 0 <= min_recall <= 1:
             raise InputError(f"min_recall = {min_recall}: expected a share from 0 to 1")
         self.learning_rate, self.decay, self.steps = learning_rate, decay, steps

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from blicer import progress
-from blicer.align.base import Aligner, seeds_to_indices
+from blicer.align.base import Aligner, check_at_least, seeds_to_indices
 from blicer.align.biencoder import ContrastivePairs, Tuning, tune
 from blicer.align.contrastive import VERDICT, Contrastive
 from blicer.align.linear import matrix, orthogonal_map, unit_
@@ -84,14 +84,12 @@ class Mixed(Aligner):
             raise InputError(
                 f"negatives is {negatives} of {negatives_from}; expected at least 1 of 2"
             )
-        for name, value, least in (
-            ("epochs", epochs, 0),
-            ("batch_size", batch_size, 1),
-            ("learning_rate", learning_rate, 0),
-            ("seed", seed, 0),
-        ):
-            if value is not None and value < least:
-                raise InputError(f"{name} is {value}; expected at least {least}")
+        check_at_least(
+            epochs=(epochs, 0),
+            batch_size=(batch_size, 1),
+            learning_rate=(learning_rate, 0),
+            seed=(seed, 0),
+        )
         if temperature is not None and not temperature > 0:
             raise InputError(f"temperature is {temperature}; expected a number above 0")
         if c1 is not None and not isinstance(c1, dict):

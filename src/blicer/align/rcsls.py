@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from blicer import progress
-from blicer.align.base import UNIT_CENTRE_UNIT, Aligner, prepare, seeds_to_indices
+from blicer.align.base import UNIT_CENTRE_UNIT, Aligner, check_at_least, prepare, seeds_to_indices
 from blicer.align.linear import apply_
 from blicer.align.procrustes import procrustes_map, say_if_undetermined
 from blicer.align.relaxed_csls import Maps, RelaxedCSLS
@@ -119,14 +119,9 @@ class RCSLS(Aligner):
             raise InputError(f"learning_rate is {learning_rate}; expected a number above 0")
         if mapped_side not in SIDES:
             raise InputError(f"mapped_side is {mapped_side!r}; expected both, source or target")
-        for name, value, least in (
-            ("iterations", iterations, 0),
-            ("neighbours", neighbours, 1),
-            ("words", words, 1),
-            ("seed", seed, 0),
-        ):
-            if value < least:
-                raise InputError(f"{name} is {value}; expected at least {least}")
+        check_at_least(
+            iterations=(iterations, 0), neighbours=(neighbours, 1), words=(words, 1), seed=(seed, 0)
+        )
         if not memory_gb > 0:
             raise InputError(f"memory_gb is {memory_gb}; expected a number above 0")
         self.learning_rate = learning_rate

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from blicer.align.base import Aligner, prepare, seeds_to_indices
+from blicer.align.base import Aligner, check_at_least, prepare, seeds_to_indices
 from blicer.align.closed_form import final_map_
 from blicer.align.colearning import co_learn
 from blicer.align.first_dictionary import from_distributions, from_identical, from_numerals
@@ -74,16 +74,14 @@ class VecMap(Aligner):
             raise InputError(f"keep_start is {keep_start}; expected a probability above 0, up to 1")
         if keep_factor <= 1.0:
             raise InputError(f"keep_factor is {keep_factor}; expected more than 1")
-        for name, value, least in (
-            ("words", words, 1),
-            ("init_words", init_words, 1),
-            ("patience", patience, 1),
-            ("k_csls", k_csls, 1),
-            ("encoder_rounds", encoder_rounds, 0),
-            ("seed", seed, 0),
-        ):
-            if value < least:
-                raise InputError(f"{name} is {value}; expected at least {least}")
+        check_at_least(
+            words=(words, 1),
+            init_words=(init_words, 1),
+            patience=(patience, 1),
+            k_csls=(k_csls, 1),
+            encoder_rounds=(encoder_rounds, 0),
+            seed=(seed, 0),
+        )
         if not memory_gb > 0:
             raise InputError(f"memory_gb is {memory_gb}; expected a number above 0")
         self.init = init

@@ -68,21 +68,21 @@ class Results:
 
     def finished(self, task: Task) -> bool:
         """Whether the unit is done with every system that is asked for now."""
-        outcome = self.read(task.key)
-        if outcome is None or outcome["status"] != DONE:
+        outcome = self.done(task.key)
+        if outcome is None:
             return False
         missing = set(task.unit.systems).difference(outcome["systems"])
         return missing <= set(outcome["dropped"]) and not could_run_now(missing)
 
-    def has_figures(self, key: str) -> bool:
-        """Whether a run that fails now would write over the figures of one that did not."""
+    def done(self, key: str) -> dict[str, Any] | None:
+        """The outcome of a unit that ended well."""
         outcome = self.read(key)
-        return outcome is not None and outcome["status"] == DONE
+        return outcome if outcome is not None and outcome["status"] == DONE else None
 
     def with_earlier_systems(self, task: Task) -> Task:
         """The systems that an earlier run asked for stay in the outcome."""
-        outcome = self.read(task.key)
-        if outcome is None or outcome["status"] != DONE:
+        outcome = self.done(task.key)
+        if outcome is None:
             return task
         return task.with_systems(check_systems([*outcome["systems"], *task.unit.systems]))
 

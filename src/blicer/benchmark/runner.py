@@ -82,7 +82,8 @@ def run_plan(tasks: Sequence[Task], pool: Pool, results: Results) -> list[Outcom
                         queue.again(task)
                         continue
                     outcome = outcome if outcome is not None else failed(task, WORKER_DIED)
-                    if outcome["status"] == DONE or not results.has_figures(task.key):
+                    # A failure does not take the figures of an earlier run.
+                    if outcome["status"] == DONE or results.done(task.key) is None:
                         results.write(outcome)
                     outcomes.append(outcome)
                     bar.advance(1)

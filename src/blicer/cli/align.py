@@ -72,9 +72,10 @@ def align(
     from blicer.align.space import DESCRIPTION, Space
     from blicer.embeddings import Embeddings
     from blicer.errors import BlicerError
-    from blicer.files import check_replaceable, check_writable, work_folder
+    from blicer.files import check_replaceable, check_writable
     from blicer.lexicon import Lexicon
     from blicer.progress import note
+    from blicer.stages import work_folder
 
     chosen = _settings(settings or [], seed=seed, device=device)
     chosen |= {k: v for k, v in (("init", init), ("encoder", encoder)) if v is not None}

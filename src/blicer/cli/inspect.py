@@ -10,6 +10,8 @@ import typer
 
 from blicer.cli import app
 
+MOST_SHOWN = 12  # of a list
+
 
 @app.command()
 def inspect(
@@ -60,6 +62,8 @@ def _shown(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{name} {_shown(one)}" for name, one in value.items())
     if isinstance(value, (list, tuple)):
+        if len(value) > MOST_SHOWN:
+            return f"{len(value)} values (--json prints them)"
         parts = [
             " - ".join(map(str, one)) if isinstance(one, list) else _shown(one) for one in value
         ]

@@ -72,7 +72,6 @@ def pairs(
     from blicer.pairs import build_pairs
     from blicer.progress import note
     from blicer.recipe import DEFAULT_ENCODER, defaults_for
-    from blicer.retrieval import Retriever
     from blicer.templates import Template
 
     overrides = parse_assignments(settings or [])
@@ -107,8 +106,8 @@ def pairs(
     if lexicon is not None:
         indices = seeds_to_indices(loaded.source, loaded.target, lexicon)
         coverage = lexicon.coverage(loaded.source, loaded.target)
-    retriever = Retriever(loaded.source.vectors, loaded.target.vectors, k_csls=resolved.k_csls)
-    built = build_pairs(retriever, indices, resolved, coverage=coverage)
+    loaded.use_k_csls(resolved.k_csls)
+    built = build_pairs(loaded.retriever, indices, resolved, coverage=coverage)
     write_tsv(output, built, loaded.source, loaded.target, text, names)
 
     for line in built.report.lines():

@@ -54,11 +54,12 @@ def train_several(
 
     from blicer.config import Config, parse_assignments
     from blicer.embeddings import Embeddings
-    from blicer.files import check_replaceable, check_writable, work_folder
+    from blicer.files import check_replaceable, check_writable
     from blicer.lexicon import Lexicon
     from blicer.progress import note
     from blicer.recipe import Recipe, defaults_for
     from blicer.several import prepare_several
+    from blicer.stages import work_folder
     from blicer.translator import DESCRIPTION
 
     files = assigned("--vectors", vectors)

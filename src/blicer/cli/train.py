@@ -120,10 +120,11 @@ def train(
     from blicer.config import Config, parse_assignments, read_toml
     from blicer.embeddings import Embeddings
     from blicer.errors import InputError
-    from blicer.files import check_replaceable, check_writable, work_folder
+    from blicer.files import check_replaceable, check_writable
     from blicer.lexicon import Lexicon
     from blicer.recipe import Recipe, defaults_for
     from blicer.several import prepare_zero_shot
+    from blicer.stages import work_folder
     from blicer.train import train as run
     from blicer.translator import DESCRIPTION
     from blicer.unsupervised import train_unsupervised
