@@ -68,6 +68,23 @@ def test_align_then_evaluate(run, files, tmp_path: Path, method: str) -> None:
     assert scores["backward"]["p@1"] == 1.0
 
 
+def test_the_mode_goes_with_the_number_of_seeds_unless_given(run, files, tmp_path: Path) -> None:
+    """C1's rounds, steps and negatives for few seeds are others than for many (METHOD.md §6)."""
+    source, target, seeds = files
+    plain = ("align", "c1", source, target, "--seeds", seeds, "-o", tmp_path / "s", "--json")
+    few = run(*plain)
+    assert few.code == 0, few.err
+    assert "c1: semi_supervised, for 50 seed pairs" in few.err
+    settings = json.loads(few.out)["settings"]
+    assert (settings["rounds"], settings["steps"], settings["train_on_mined"]) == (3, 50, True)
+    asked = run(*plain, "--mode", "supervised")
+    settings = json.loads(asked.out)["settings"]
+    assert (settings["rounds"], settings["steps"], settings["train_on_mined"]) == (2, 200, False)
+    assert "semi_supervised" not in asked.err
+    closed = run("align", "vecmap", *plain[2:])  # self-learning is asked for, never assumed
+    assert json.loads(closed.out)["settings"]["self_learning"] is False
+
+
 def test_set_max_words_and_export(run, files, tmp_path: Path) -> None:
     source, target, seeds = files
     outcome = run(

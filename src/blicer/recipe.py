@@ -85,10 +85,15 @@ def aligner_class(method: str) -> Any:
     return getattr(blicer.align, METHODS[method])
 
 
+def usual_mode(method: str, preset: str) -> str:
+    """The mode of a method that goes with a preset."""
+    return USUAL_MODE.get((method, preset), preset)
+
+
 def make_aligner(method: str, preset: str, recipe: Recipe) -> Any:
     """The method in the mode that fits the preset."""
     aligner = aligner_class(method)
-    mode = recipe.space_mode.replace("-", "_") or USUAL_MODE.get((method, preset), preset)
+    mode = recipe.space_mode.replace("-", "_") or usual_mode(method, preset)
     if recipe.space_mode and mode not in aligner.presets:
         modes = ", ".join(aligner.presets) or "none"
         raise InputError(f"{method} has no mode {recipe.space_mode!r}; its modes are {modes}")

@@ -26,8 +26,8 @@ def align(
     mode: Annotated[
         str | None,
         typer.Option(
-            help="supervised (if there are seeds), semi_supervised, unsupervised (if there are "
-            "none)."
+            help="supervised, semi_supervised, unsupervised; if not given, by the number of seeds "
+            "(c1 and c2 are semi_supervised below 3,000 pairs)."
         ),
     ] = None,
     init: Annotated[
@@ -75,10 +75,12 @@ def align(
     from blicer.files import check_replaceable, check_writable
     from blicer.lexicon import Lexicon
     from blicer.progress import note
+    from blicer.recipe import preset_for, usual_mode
     from blicer.stages import work_folder
 
     chosen = _settings(settings or [], seed=seed, device=device)
     chosen |= {k: v for k, v in (("init", init), ("encoder", encoder)) if v is not None}
+    # Every name and value is checked before any file is read.
     aligner = None if method == "files" else _aligner(method, mode, seeds is not None, chosen)
     check_replaceable(output, DESCRIPTION, "a space")
     check_writable(output)
@@ -86,6 +88,12 @@ def align(
     if export_vec is not None:
         check_writable(export_vec / "source.vec")
     lexicon = Lexicon.load(seeds, lowercase=not keep_case) if seeds is not None else None
+    if aligner is not None and lexicon and mode is None and "init" not in chosen:
+        mode = usual_mode(method, preset_for(len(lexicon)))
+        usual = _aligner(method, mode, True, chosen)
+        if usual.settings != aligner.settings:
+            note(f"{method}: {mode}, for {len(lexicon)} seed pairs (--mode chooses another)")
+        aligner = usual
     left, right = (
         Embeddings.load(path, max_words=max_words, lowercase=not keep_case, language=language)
         for path, language in ((source, source_language), (target, target_language))
@@ -137,7 +145,7 @@ def _settings(assignments: list[str], *, seed: int | None, device: str) -> dict[
 
 
 def _aligner(method: str, mode: str | None, has_seeds: bool, chosen: dict[str, Any]) -> Any:
-    """The method by its name, in its mode; every name and value is checked before any file."""
+    """The method by its name, in its mode (with seeds, supervised until they are counted)."""
     import blicer.align
     from blicer.errors import InputError
 
