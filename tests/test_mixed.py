@@ -15,6 +15,7 @@ from blicer.align.biencoder import ContrastivePairs, Tuning, contrastive_loss, t
 from blicer.align.contrastive import Contrastive
 from blicer.align.mixed import Mixed, hard_negatives
 from blicer.align.space import Space
+from blicer.crossencoder import checkpoints
 from blicer.embeddings import Embeddings
 from blicer.errors import InputError
 from blicer.lexicon import Lexicon
@@ -97,10 +98,48 @@ def test_tuning_lowers_the_loss_and_is_kept(encoder: Path, tmp_path: Path) -> No
     assert losses[-1] < losses[0]
     assert not np.allclose(tuned.encode(words), before, atol=1e-4)
     again = WordEncoder(encoder, device="cpu")
-    assert tune(again, words, other, pairs, tuning, keep=tmp_path / "kept") == []
+    assert tune(again, words, other, pairs, tuning, keep=tmp_path / "kept") == losses
     np.testing.assert_array_equal(again.encode(words), tuned.encode(words))
     third = WordEncoder(encoder, device="cpu")
     assert tune(third, words, other, pairs, tuning) == losses  # same seed, same course
+
+
+@pytest.mark.parametrize("train_table", [True, False])
+def test_a_tuning_that_was_killed_goes_on_to_the_same_end(
+    encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, train_table: bool
+) -> None:
+    words, other = ["cat", "dog", "house"], ["chat", "chien", "maison"]
+    every = np.arange(3)
+    pairs = ContrastivePairs(
+        np.stack([every, every], axis=1), (every[:, None] + 1) % 3, (every[:, None] + 2) % 3
+    )
+    tuning = Tuning(epochs=3, learning_rate=1e-3, batch_size=2, train_table=train_table)
+    whole = WordEncoder(encoder, device="cpu")
+    losses = tune(whole, words, other, pairs, tuning)
+
+    class Killed(Exception):
+        pass
+
+    batch_loss, steps = biencoder._batch_loss, []
+
+    def dies_at_the_fifth(*arguments: Any) -> torch.Tensor:
+        steps.append(arguments[-2].tolist())
+        if len(steps) == 5:
+            raise Killed
+        return batch_loss(*arguments)
+
+    monkeypatch.setattr(checkpoints, "SECONDS", 0.0)
+    monkeypatch.setattr(checkpoints, "SHARE", 0.0)
+    monkeypatch.setattr(biencoder, "_batch_loss", dies_at_the_fifth)
+    keep = tmp_path / "c2-abc" / "encoder"
+    with pytest.raises(Killed):
+        tune(WordEncoder(encoder, device="cpu"), words, other, pairs, tuning, keep=keep)
+    again = WordEncoder(encoder, device="cpu")
+    assert tune(again, words, other, pairs, tuning, keep=keep) == pytest.approx(losses, rel=1e-6)
+    assert len(steps) == 5 + 2  # the four finished steps of six were not done again
+    assert steps[5] == steps[4]
+    np.testing.assert_allclose(again.encode(words), whole.encode(words), atol=1e-6)
+    assert not keep.with_name("encoder.checkpoint").exists()
 
 
 @pytest.mark.parametrize("temperature", [0.1, 1.0])

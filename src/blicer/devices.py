@@ -1,6 +1,8 @@
-"""Which device to compute on, and in which precision."""
+"""Which device to compute on, and the state of its random numbers."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import torch
 
@@ -34,3 +36,22 @@ def resolve_device(device: str | torch.device | None = "auto") -> torch.device:
     if resolved.type == "mps" and not torch.backends.mps.is_available():
         raise InputError(f"device {device!r} was asked for, but MPS is not available")
     return resolved
+
+
+def random_state(device: torch.device) -> dict[str, torch.Tensor]:
+    """The state of torch's random numbers, of the CPU and of the device: what dropout draws on."""
+    states = {"cpu": torch.get_rng_state()}
+    if device.type == "cuda":
+        states["cuda"] = torch.cuda.get_rng_state(device)
+    elif device.type == "mps":
+        states["mps"] = torch.mps.get_rng_state()
+    return states
+
+
+def set_random_state(states: Mapping[str, torch.Tensor], device: torch.device) -> None:
+    """Go on drawing from where ``random_state`` was taken."""
+    torch.set_rng_state(states["cpu"].cpu())
+    if "cuda" in states and device.type == "cuda":
+        torch.cuda.set_rng_state(states["cuda"].cpu(), device)
+    elif "mps" in states and device.type == "mps":
+        torch.mps.set_rng_state(states["mps"].cpu())

@@ -16,13 +16,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from blicer import progress
+from blicer.crossencoder.checkpoints import Checkpoints
 from blicer.crossencoder.embedding_rows import rows_in_use, train_rows_only
 from blicer.crossencoder.encoder import quiet_transformers
-from blicer.files import atomic_folder
+from blicer.crossencoder.optimiser import optimiser_tensors, restore_optimiser
+from blicer.devices import random_state, set_random_state
+from blicer.files import atomic_folder, read_json, write_json
 from blicer.wordencoder import WordEncoder
 
 Integers = NDArray[np.int64]
-WEIGHTS = "model.safetensors"
+WEIGHTS, LOSSES = "model.safetensors", "losses.json"
 
 
 @dataclass(frozen=True)
@@ -75,12 +78,14 @@ def tune(
 ) -> list[float]:
     """Tune the encoder in place; the mean loss of each epoch.
 
-    ``keep``: a folder for the tuned weights; with it a second call only loads them.
+    ``keep``: a folder for the tuned weights; with it a second call only loads them, and one after
+    a kill goes on from the last checkpoint. Its parent's name tells these pairs and settings.
     """
-    if keep is not None and (keep / WEIGHTS).is_file():
+    if keep is not None and (keep / LOSSES).is_file():
         _load(encoder, keep)
         progress.note("the tuned encoder was there already; loaded")
-        return []
+        kept: list[float] = read_json(keep / LOSSES)
+        return kept
     generator = np.random.default_rng(tuning.seed)
     ids = {
         "source": encoder.tokens(source_words),
@@ -91,37 +96,88 @@ def tune(
     table.requires_grad_(tuning.train_table)
     pad = encoder.tokenizer.pad_token_id or 0
     restore = train_rows_only(encoder.model, rows_in_use(used, pad))
-    parameters = [p for p in encoder.model.parameters() if p.requires_grad]
-    optimiser = torch.optim.AdamW(
-        parameters, lr=tuning.learning_rate, weight_decay=tuning.weight_decay
-    )
     steps = -(-len(pairs) // tuning.batch_size)
-    losses: list[float] = []
+    batches = [
+        rows
+        for _ in range(tuning.epochs)
+        for rows in np.array_split(generator.permutation(len(pairs)), steps)
+    ]
+    sizes = [len(rows) for rows in batches[:steps]]
     encoder.model.train()
     try:
         with (
             torch.random.fork_rng(),
-            progress.task("tuning the encoder", steps * tuning.epochs) as running,
+            progress.task("tuning the encoder", len(batches)) as running,
         ):
             torch.manual_seed(tuning.seed)
-            for _ in range(tuning.epochs):
-                total = 0.0
-                for rows in np.array_split(generator.permutation(len(pairs)), steps):
-                    optimiser.zero_grad(set_to_none=True)
-                    loss = _batch_loss(encoder, ids["source"], ids["target"], pairs, rows, tuning)
-                    loss.backward()
-                    optimiser.step()
-                    total += float(loss.detach()) * len(rows)
-                    running.advance(status=f"loss {float(loss.detach()):.4f}")
-                losses.append(total / len(pairs))
+            course = _Course(encoder, tuning, keep)
+            running.advance(len(course.losses))
+            for step in range(len(course.losses), len(batches)):
+                rows = batches[step]
+                loss = _batch_loss(encoder, ids["source"], ids["target"], pairs, rows, tuning)
+                course.step(loss)
+                running.advance(status=f"loss {course.losses[-1]:.4f}")
     finally:
         restore()
         table.requires_grad_(True)
         encoder.model.eval()
+    losses = [
+        float(np.average(course.losses[first : first + steps], weights=sizes))
+        for first in range(0, len(batches), steps)
+    ]
     if keep is not None:
         with atomic_folder(keep) as folder, quiet_transformers():
             encoder.model.save_pretrained(folder)
+            write_json(folder / LOSSES, losses)
+        course.clear()
     return losses
+
+
+class _Course:
+    """Optimiser and losses of a tuning, and the checkpoints that it goes on from after a kill."""
+
+    def __init__(self, encoder: WordEncoder, tuning: Tuning, keep: Path | None) -> None:
+        self.device = encoder.device
+        self.trained = {n: p for n, p in encoder.model.named_parameters() if p.requires_grad}
+        self.optimiser = torch.optim.AdamW(
+            self.trained.values(), lr=tuning.learning_rate, weight_decay=tuning.weight_decay
+        )
+        self.losses: list[float] = []  # of each step so far
+        self.store = None
+        if keep is not None:
+            self.store = Checkpoints(keep.with_name(f"{keep.name}.checkpoint"), keep.parent.name)
+            self._resume(self.store)
+
+    def step(self, loss: Tensor) -> None:
+        self.optimiser.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.optimiser.step()
+        self.losses.append(float(loss.detach()))
+        if self.store is not None and self.store.due():
+            tensors = {
+                "weights": self.trained,
+                "optimiser": optimiser_tensors(self.optimiser, self.trained),
+                "random": random_state(self.device),
+            }
+            self.store.save(len(self.losses), tensors, {"losses": self.losses})
+
+    @torch.no_grad()
+    def _resume(self, store: Checkpoints) -> None:
+        store.clear_unfinished()
+        found = store.load()
+        if found is None:
+            return
+        step, tensors, state = found
+        for name, value in tensors["weights"].items():
+            self.trained[name].copy_(value)
+        restore_optimiser(self.optimiser, self.trained, tensors["optimiser"])
+        set_random_state(tensors["random"], self.device)
+        self.losses = [float(loss) for loss in state["losses"]]
+        progress.note(f"the encoder's tuning goes on from step {step}")
+
+    def clear(self) -> None:
+        if self.store is not None:
+            self.store.clear()
 
 
 def _batch_loss(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,9 @@ from blicer.files import atomic_folder, read_json, write_json
 from blicer.progress import note
 
 STATE = "state.json"
+# A checkpoint is due after this time, and after 20 times what the last one took (5 % of the work).
+SECONDS = 60.0
+SHARE = 20.0
 
 
 def _digest(path: Path) -> str:
@@ -38,11 +42,26 @@ class Checkpoints:
 
     def __init__(self, folder: str | Path, fingerprint: str) -> None:
         self.folder, self.fingerprint = Path(folder), fingerprint
+        self._saved_at, self._saving_took = time.monotonic(), 0.0
+
+    def due(self) -> bool:
+        """Whether so much work has been done since the last one that it should be kept."""
+        waited = time.monotonic() - self._saved_at
+        return waited > max(SECONDS, SHARE * self._saving_took)
 
     def save(
         self, step: int, tensors: Mapping[str, Mapping[str, torch.Tensor]], state: dict[str, Any]
     ) -> bool:
         """Keep this state instead of the one before. A full disk is said, but stops nothing."""
+        started = time.monotonic()
+        written = self._write(step, tensors, state)
+        self._saved_at = time.monotonic()
+        self._saving_took = self._saved_at - started
+        return written
+
+    def _write(
+        self, step: int, tensors: Mapping[str, Mapping[str, torch.Tensor]], state: dict[str, Any]
+    ) -> bool:
         place = self.folder / f"step-{step:09d}"
         try:
             with atomic_folder(place) as new:

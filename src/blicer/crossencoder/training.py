@@ -44,9 +44,6 @@ from blicer.crossencoder.training_settings import TrainingSettings
 from blicer.progress import note, task
 
 CPU_MICRO_BATCH = 64
-# A checkpoint is due after this time, and after 20 times what the last one took (5 % of the work).
-CHECKPOINT_SECONDS = 60.0
-CHECKPOINT_SHARE = 20.0
 
 
 @dataclass(frozen=True)
@@ -160,7 +157,6 @@ class Run:
         return self.report
 
     def _loop(self, start: int, progress: Any) -> None:
-        saved_at, saving_took = time.monotonic(), 0.0
         smooth: float | None = None
         for step in range(start, self.total):
             if self._out_of_patience():
@@ -173,13 +169,8 @@ class Run:
             if self._look_due(step):
                 self._look(step)
             progress.advance(1, status=f"loss {smooth:.4f}")
-            now = time.monotonic()
-            waited = now - saved_at > max(CHECKPOINT_SECONDS, CHECKPOINT_SHARE * saving_took)
-            by_count = self.checkpoint_steps and (step + 1) % self.checkpoint_steps == 0
-            if step + 1 < self.total and (by_count or (waited and not self.checkpoint_steps)):
+            if step + 1 < self.total and self._save_due(step + 1):
                 self._save(step + 1)
-                saved_at = time.monotonic()
-                saving_took = saved_at - now
 
     def rows(self, step: int) -> Ints:
         """The rows of a step's batch; an epoch's order depends on the seed and the epoch alone."""
@@ -280,6 +271,11 @@ class Run:
             self.trained[name].copy_(value)
 
     # -- checkpoints ---------------------------------------------------------------------------
+
+    def _save_due(self, step: int) -> bool:
+        if self.checkpoint_steps:
+            return step % self.checkpoint_steps == 0
+        return self.store is not None and self.store.due()
 
     def _save(self, step: int) -> None:
         if self.store is None or not self.workers.is_main:
