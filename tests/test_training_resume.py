@@ -192,6 +192,15 @@ def test_finished_run_is_loaded_not_repeated(
         Reranker(encoder, **SETTINGS, seed=1).fit(*toy_pairs(60), output_dir=place)
 
 
+def test_a_users_files_in_the_folder_of_checkpoints_stay(encoder: Path, tmp_path: Path) -> None:
+    mine = checkpoint_folder(tmp_path / "model") / "notes.txt"
+    mine.parent.mkdir()
+    mine.write_text("mine")
+    reranker = Reranker(encoder, **SETTINGS)
+    reranker.fit(*toy_pairs(60), output_dir=tmp_path / "model", checkpoint_steps=4)
+    assert [path.name for path in mine.parent.iterdir()] == ["notes.txt"]
+
+
 def test_full_disk_at_a_checkpoint_does_not_stop_training(
     encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,6 +8,7 @@ match is ignored, so a changed command never goes on from another run's state.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import shutil
 import time
@@ -107,7 +108,12 @@ class Checkpoints:
         return None
 
     def clear(self) -> None:
-        shutil.rmtree(self.folder, ignore_errors=True)
+        """Remove every state, and the folder with them unless it holds something else."""
+        self.clear_unfinished()
+        for path in self._all():
+            shutil.rmtree(path, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            self.folder.rmdir()
 
     def clear_unfinished(self) -> None:
         """Remove what a killed process left half-written."""
