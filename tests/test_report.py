@@ -293,6 +293,15 @@ def test_values_that_are_missing_or_not_numbers(tmp_path: Path):
     assert "nan" not in text.lower().replace("finance", "")
 
 
+@pytest.mark.parametrize(("space", "said"), [("files", True), ("vecmap", False)])
+def test_weights_chosen_on_a_given_space_are_said_to_trust_it(
+    tmp_path: Path, space: str, said: bool
+):
+    one = outcome({"space": (0.4, 0.4), "tuned": (0.5, 0.5)}, space=space)
+    text = write_report(tmp_path, [one])[0].read_text(encoding="utf-8")
+    assert ("and trust them too much" in text) is said
+
+
 def test_the_same_outcomes_give_the_same_files(tmp_path: Path):
     first = [path.read_bytes() for path in write_report(tmp_path / "a", two_setups())]
     second = [path.read_bytes() for path in write_report(tmp_path / "b", two_setups()[::-1])]

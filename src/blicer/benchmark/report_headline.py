@@ -32,6 +32,7 @@ from blicer.benchmark.report_tally import (
     systems_of,
     tally,
 )
+from blicer.benchmark.setups import FILES
 from blicer.benchmark.significance import LEVEL
 from blicer.benchmark.systems import BOOTSTRAP
 
@@ -155,6 +156,11 @@ def _explanation(cells: Sequence[Cell], encoders: Sequence[str]) -> str:
             f" {len(seeds)} training seeds: a setup is won by its mean gain, ± is the standard "
             "deviation over the seeds, and p is the largest of the seeds' (1 where they differ in "
             "sign)."
+        )
+    if any(cell.place.space == FILES for cell in cells):
+        text += (
+            " Spaces read from files are taken as they are: if the seeds made them, the weights "
+            "were chosen on words that they know, and trust them too much."
         )
     variants = sorted({(cell.variant.template, cell.variant.alpha) for cell in cells})
     shown = ", ".join(f"{template} with α = {alpha:g}" for template, alpha in variants)
