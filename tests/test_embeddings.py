@@ -58,6 +58,12 @@ def test_the_class(small: Embeddings) -> None:
     assert len(small) == 3
     assert small.dim == 2
     assert small.language == "en"
+    part = small.head(2)
+    part.language = "deu"
+    assert part.language == "de"  # made canonical
+    with pytest.raises(InputError, match="not the tag of a language"):
+        part.language = "deutsch"
+    assert (part.language, small.language) == ("de", "en")
     assert "dog" in small
     assert "cow" not in small
     assert small["dog"].tolist() == [2.0, 3.0]

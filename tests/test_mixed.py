@@ -106,8 +106,9 @@ def test_tuning_lowers_the_loss_and_is_kept(encoder: Path, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("train_table", [True, False])
 def test_a_tuning_that_was_killed_goes_on_to_the_same_end(
-    encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, train_table: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, train_table: bool
 ) -> None:
+    encoder = tiny_encoder(tmp_path / "with dropout", dropout=0.2)
     words, other = ["cat", "dog", "house"], ["chat", "chien", "maison"]
     every = np.arange(3)
     pairs = ContrastivePairs(
@@ -163,6 +164,18 @@ def test_the_loss_of_an_epoch_is_that_of_the_words_themselves(
     tuning = Tuning(epochs=1, learning_rate=0.0, batch_size=2, temperature=temperature)
     (loss,) = tune(still, words, other, pairs, tuning)
     assert loss == pytest.approx(float(expected), rel=1e-4)
+
+
+def test_a_weight_is_chosen_also_where_all_seeds_hang_together(
+    encoder: Path, sides: tuple[Embeddings, Embeddings]
+) -> None:
+    source, target = sides
+    seeds = Lexicon(
+        (source.words[i], target.words[(i + step) % 30]) for i in range(30) for step in (0, 1)
+    )
+    settings: dict[str, Any] = {"c1": {"steps": 1, "rounds": 1}, "epochs": 0, "device": "cpu"}
+    space = Mixed(weight="auto", encoder=str(encoder), **settings).align(source, target, seeds)
+    assert len(space.settings["weight_curve"]) == 21
 
 
 def test_a_frozen_table_stays(encoder: Path) -> None:

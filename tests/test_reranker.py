@@ -362,6 +362,32 @@ def test_what_cross_encoder_saved_loads_here(encoders: dict[str, Path], tmp_path
     np.testing.assert_allclose(ours.score(left, right), expected, atol=1e-6)
 
 
+@pytest.mark.parametrize(("labels", "said"), [(3, "a classifier of 3 labels"), (0, "BertModel")])
+def test_what_has_no_head_of_one_label_is_not_loaded_with_a_random_one(
+    encoders: dict[str, Path], tmp_path: Path, labels: int, said: str
+) -> None:
+    folder = encoders["bert"]
+    if labels:
+        folder = tmp_path / "theirs"
+        theirs = CrossEncoder(str(encoders["bert"]), num_labels=labels, device="cpu")
+        theirs.save_pretrained(str(folder))
+    with pytest.raises(FileError, match=said):
+        Reranker.load(folder, device="cpu")
+
+
+def test_a_folder_of_other_files_is_not_replaced(encoders: dict[str, Path], tmp_path: Path) -> None:
+    mine = tmp_path / "models" / "thesis.txt"
+    mine.parent.mkdir()
+    mine.write_text("precious")
+    reranker = Reranker(encoders["bert"], **FAST)
+    with pytest.raises(FileError, match="exists and is not a saved cross-encoder"):
+        reranker.save(mine.parent)
+    with pytest.raises(FileError, match="exists and is not a saved cross-encoder"):
+        reranker.fit(*toy_pairs(30), output_dir=mine.parent)
+    assert mine.read_text() == "precious"
+    assert reranker.report_ is None  # found before the training, not after it
+
+
 def test_both_orders(encoders: dict[str, Path]) -> None:
     reranker = Reranker(encoders["bert"], device="cpu")
     left, right, _ = toy_pairs(10)

@@ -250,6 +250,22 @@ def test_bf16_scan_returns_what_fp32_returns(spread: float, memory_gb: float) ->
         assert all(len(set(row)) == 28 for row in found.indices.tolist())
 
 
+def test_roundings_that_add_up_are_reckoned_with() -> None:
+    """All components equal: every product is rounded the same way, and the errors do not cancel."""
+    same, dim = 239, 300
+    near = np.zeros(dim)
+    near[:same] = 1 / np.sqrt(same)
+
+    def turned(angle: float, axis: int) -> np.ndarray:
+        row = near * np.cos(angle)
+        row[same + axis] = np.sin(angle)
+        return row
+
+    target = np.stack([*(turned(0.05 if i else 0.03, i) for i in range(60)), near])
+    found = Retriever(near[None], target, precision="bf16").search(1, measure="cosine")
+    assert found.indices.tolist() == [[60]]
+
+
 def test_a_bf16_scan_is_seldom_repeated(
     spaces: tuple[np.ndarray, np.ndarray], monkeypatch: pytest.MonkeyPatch
 ) -> None:

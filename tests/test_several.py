@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +150,35 @@ def test_zero_shot_sees_no_pair_of_the_languages_asked_for(
         assert (left[0] in LETTERS["en"]) != (right[0] in LETTERS["en"])
 
 
+def test_every_language_is_called_by_its_own_name(
+    vectors: dict[str, Embeddings], config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lessons: list[Any] = []
+    spaces: list[Any] = []
+
+    def find(workshop: Any, init: str) -> tuple[Space, list[Any]]:
+        spaces.append((workshop.recipe.space, workshop.names))
+        return Space(workshop.source, workshop.target, method="files"), [{"start": init}]
+
+    fit = chain.fit_reranker
+    monkeypatch.setattr(chain, "find_space", find)
+    monkeypatch.setattr(
+        chain, "fit_reranker", lambda lesson, *rest: lessons.append(lesson) or fit(lesson, *rest)
+    )
+    named = config.replace(template="[w] is [L]")
+    recipe = replace(RECIPE, space="procrustes", names=("moskovian", None))
+    sides = (vectors["en"], vectors["ru"], vectors["fr"])
+    both = (lexicon("en", "ru"), lexicon("en", "fr", 1))
+    prepare_zero_shot(*sides, *both, named, recipe, pivot_name="anglian")
+    expected = {"en": "anglian", "ru": "moskovian", "fr": "français"}
+    for examples in (lessons[-1].examples.left, lessons[-1].examples.right):
+        for text in examples:
+            word, name = text.split(" is ")
+            assert name == next(expected[key] for key in expected if word[0] in LETTERS[key])
+    # The pair without seeds has VecMap's space whatever its pivots' spaces are.
+    assert spaces == [("vecmap", ("moskovian", "français"))]
+
+
 words = st.lists(st.sampled_from("abcdefgh"), max_size=8, unique=True)
 
 
@@ -183,13 +213,17 @@ def test_what_is_missing_is_said(vectors: dict[str, Embeddings], config: Config)
     both = {("en", "fr"): lexicon("en", "fr"), ("fr", "en"): lexicon("fr", "en")}
     with pytest.raises(InputError, match=r"seeds for en-fr and for fr-en; give them as one"):
         prepare_several(vectors, both, config)
-    with pytest.raises(InputError, match="procrustes needs seed pairs"):
+    seeds = {("en", "fr"): lexicon("en", "fr")}
+    with pytest.raises(InputError, match=r"both en-fr and fr-en are asked for; name one"):
+        prepare_several(vectors, seeds, config, RECIPE, pairs=[("en", "fr"), ("fr", "en")])
+    with pytest.raises(InputError, match="nothing to choose lambda on"):
+        prepare_several(vectors, seeds, config, replace(RECIPE, holdout=0.0))
+    with pytest.raises(InputError, match="the scorer endings is named twice"):
         prepare_several(
-            vectors,
-            {("en", "fr"): lexicon("en", "fr")},
-            config,
-            Recipe(space="procrustes", scorers=("cross-encoder",)),
+            vectors, seeds, config, replace(RECIPE, scorers=("endings", "endings", "cross-encoder"))
         )
+    with pytest.raises(InputError, match="init is 'magic'"):
+        prepare_several(vectors, seeds, config, RECIPE, init="magic")
     ready = Space(vectors["en"], vectors["fr"], method="files")
     with pytest.raises(InputError, match="need a space each"):
         prepare_several(vectors, {("en", "fr"): lexicon("en", "fr")}, config, Recipe(space=ready))
@@ -226,6 +260,8 @@ def test_from_the_command_line(
         (["--vectors", "en=a", "--vectors", "en=b"], "names en twice"),
         (["--vectors", "en=a", "--pairs", "enfr"], "expected two languages"),
         (["--vectors", "en=a", "--pairs", "en-fr"], "no vectors for fr"),
+        (["--vectors", "en=a", "--vectors", "fr=b", "--name", "ru=x"], "--name names ru, which"),
+        (["--vectors", "en=a", "--vectors", "fr=b", "--name", "ru"], "form LANGUAGE=NAME"),
     ],
 )
 def test_bad_options_are_said(options: list[str], said: str, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 import blicer.train as chain
 from blicer.align.procrustes import Procrustes
 from blicer.align.space import Space
+from blicer.candidates import queries_with_gold
 from blicer.cli import app, commands  # noqa: F401 - registers the commands
 from blicer.config import Config
 from blicer.embeddings import Embeddings
@@ -121,6 +122,39 @@ def test_silver_pairs_keep_clear_of_held_out_words(
         assert not words & {pair[side] for pair in positives(held)}
 
 
+def test_held_out_pairs_that_share_words_with_the_rest_are_neither_taught_nor_asked(
+    sides: tuple[Embeddings, Embeddings], config: Config
+) -> None:
+    """Every word has two translations, each shared with the next word: all hang together."""
+    source, target = sides
+    count = 60
+    chained = Lexicon(
+        (source.words[i], target.words[(i + step) % count]) for i in range(count) for step in (0, 1)
+    )
+    recipe = Recipe(space="procrustes", scorers=("spelling",), holdout=0.2, folds=1)
+    ((rest, held),) = chain.held_out_splits(chained, recipe)
+    assert {pair[1] for pair in rest} & {pair[1] for pair in held}
+    workshop = Workshop(source, target, config.replace(n_neg=50, delta=1.0), recipe, None)
+    space = workshop.space(rest)
+    pairs = workshop.pairs(space, rest, held)
+    taught = zip(pairs.source.tolist(), pairs.target.tolist(), strict=True)
+    words = {(source.words[a], target.words[b]) for a, b in taught}
+    assert set(rest.pairs) <= words
+    assert not set(held.pairs) & words
+    for reverse in (False, True):
+        asked, offered = (target, source) if reverse else (source, target)
+        queries, golds = queries_with_gold(held, chained, space, reverse=reverse)
+        for query, gold in zip(queries.tolist(), golds, strict=True):
+            for other in gold.tolist():
+                pair = (asked.words[query], offered.words[other])
+                assert (pair[::-1] if reverse else pair) in held.pairs
+    assert len(queries) < len({pair[1] for pair in held})
+    fitted = workshop.fit(rest, reserved=held)
+    every_other = Lexicon(pair for pair in chained if pair[0] in list(chained.targets)[::2])
+    view = workshop.view(fitted, every_other, chained)  # no target is held out: one direction
+    assert len(view.parts) == len(every_other.targets)
+
+
 def test_folds_hold_out_every_seed_once(seeds: Lexicon) -> None:
     splits = chain.held_out_splits(seeds, Recipe(folds=4))
     held = [pair for _, part in splits for pair in part]
@@ -153,6 +187,16 @@ def test_the_mode_of_a_space() -> None:
     assert learning.self_learning is True
     with pytest.raises(InputError, match="vecmap has no mode 'magic'; its modes are supervised"):
         make_aligner("vecmap", "supervised", Recipe(space_mode="magic"))
+
+
+@pytest.mark.parametrize("method", ["c1", "c2"])
+def test_the_pivots_of_zero_shot_have_few_seeds(method: str) -> None:
+    """METHOD.md §3: its spaces are semi-supervised."""
+    few, zero_shot = (
+        make_aligner(method, preset, Recipe()) for preset in ("semi_supervised", "zero_shot")
+    )
+    assert zero_shot.settings == few.settings
+    assert zero_shot.settings != make_aligner(method, "supervised", Recipe()).settings
 
 
 def test_a_given_lambda_mixes_two() -> None:

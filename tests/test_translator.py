@@ -284,6 +284,17 @@ def test_unknown_format(translator: Translator, tmp_path: Path) -> None:
         induce(translator, tmp_path / "d.tsv", format="xml")
 
 
+def test_a_dictionary_that_cannot_be_asked_for_leaves_nothing(
+    translator: Translator, tmp_path: Path
+) -> None:
+    plain = Translator(
+        translator.space, translator.scorers, translator.mixture, translator.scaling, n_cand=5
+    )
+    with pytest.raises(InputError, match="no calibration"):
+        induce(plain, tmp_path / "d.tsv", min_confidence=0.5)
+    assert not list(tmp_path.iterdir())
+
+
 def test_other_files_are_never_replaced(translator: Translator, tmp_path: Path) -> None:
     folder, file = tmp_path / "mine", tmp_path / "words.txt"
     folder.mkdir()

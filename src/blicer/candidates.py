@@ -69,9 +69,9 @@ def gold_marks(scores: CandidateScores, golds: Sequence[NDArray[np.int64]]) -> N
 def queries_with_gold(
     lexicon: Lexicon, everything: Lexicon, space: Space, *, reverse: bool = False
 ) -> tuple[NDArray[np.int64], list[NDArray[np.int64]]]:
-    """Query words of ``lexicon`` in vocabulary, with all their in-vocabulary golds.
+    """Query words of a held-out ``lexicon`` in vocabulary, with all their in-vocabulary golds.
 
-    Golds come from ``everything``, so that a second translation known elsewhere is not an error.
+    A word that ``everything`` has other translations of is left out: those were trained on.
     """
     if reverse:
         lexicon, everything = lexicon.reverse(), everything.reverse()
@@ -79,7 +79,10 @@ def queries_with_gold(
     rows, _ = find_words(lexicon.targets, asked)
     queries, golds = [], []
     for word, row in rows.items():
-        found, _ = find_words(everything.targets.get(word, ()), offered)
+        translations = lexicon.targets[word]
+        if set(everything.targets.get(word, ())) - set(translations):
+            continue
+        found, _ = find_words(translations, offered)
         if found:
             queries.append(row)
             golds.append(np.array(sorted(set(found.values())), dtype=np.int64))

@@ -62,6 +62,7 @@ def induce(
     path = Path(path)
     kind = format_of(path, format)
     check_writable(path)
+    translator.check_request(k, min_confidence)
     side = translator.target if reverse else translator.source
     vocabulary = side.words[: len(side.words) if words is None else words]
     job = Job(

@@ -23,13 +23,12 @@ class Embeddings:
 
     words: list[str]
     vectors: np.ndarray  # (n, d) float32, C order
-    language: str | None
     report: LoadReport
 
     def __init__(self, words: Iterable[str], vectors: Any, language: str | None = None) -> None:
         self.words = list(words)
         self.vectors = _checked_matrix(self.words, vectors)
-        self.language = _checked_language(language)
+        self.language = language
         self.report = LoadReport()
         self._lookup: dict[str, int] | None = None
 
@@ -47,6 +46,15 @@ class Embeddings:
         self.report = report if report is not None else LoadReport()
         self._lookup = None
         return self
+
+    @property
+    def language(self) -> str | None:
+        """The language's BCP 47 tag; a tag that is given to it is checked and made canonical."""
+        return self._language
+
+    @language.setter
+    def language(self, tag: str | None) -> None:
+        self._language = _checked_language(tag)
 
     @classmethod
     def load(

@@ -56,16 +56,26 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
         temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part"))
         temporary.chmod(0o755)
         yield temporary
-        old = temporary.with_suffix(".old")
-        if path.exists():
-            os.replace(path, old)
-        os.replace(temporary, path)
-        shutil.rmtree(old, ignore_errors=True)
+        _put_in_place(temporary, path)
     except OSError as error:
         raise _sentence(path, error) from error
     finally:
         if temporary is not None:
             shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _put_in_place(new: Path, path: Path) -> None:
+    """Move a folder to ``path``; what stood there is put back if that fails."""
+    old = new.with_suffix(".old")
+    if path.exists():
+        os.replace(path, old)
+    try:
+        os.replace(new, path)
+    except OSError:
+        if old.exists():
+            os.replace(old, path)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def check_writable(path: str | Path) -> None:

@@ -158,7 +158,7 @@ class Lexicon:
         return cls(pairs, report=report)
 
     def save(self, path: str | Path) -> None:
-        """Write tab-separated UTF-8, one pair a line, that ``load`` reads back unchanged."""
+        """Write tab-separated UTF-8, one pair a line; ``load(lowercase=False)`` reads the same."""
         rows = [f"{_writable(source)}\t{_writable(target)}\n" for source, target in self.listed()]
         if self.pairs and self._needs_header():
             rows.insert(0, "source\ttarget\n")
@@ -232,6 +232,10 @@ class Lexicon:
             Lexicon(pair for pair in self.listed() if pair[0] not in held),
             Lexicon(pair for pair in self.listed() if pair[0] in held),
         )
+
+    def splits_apart(self, share: float) -> bool:
+        """Whether about that share can be held out with no word of either side in both parts."""
+        return self.largest_group() <= max(1, share * len(self.targets))
 
     def largest_group(self) -> int:
         """How many source words hang together by shared targets, at most."""

@@ -44,7 +44,7 @@ class Mixture:
     """(λ, P@1 on held-out seeds) where λ was chosen; λ is the share of all that is not CSLS, the
     scorers among themselves in their chosen proportions."""
     queries: int = 0
-    """Held-out words that the weights were chosen on; 0 when they were given."""
+    """Held-out words that the curve was measured on; 0 when there are none."""
     precision: float | None = None
     """P@1 of the chosen weights on the held-out words, candidates only."""
 

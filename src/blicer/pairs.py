@@ -176,8 +176,9 @@ def build_pairs(
     """The whole training set of one language pair.
 
     ``seeds`` are (n, 2) word indices (``Lexicon.indices``); None or none of them trains on silver
-    pairs alone. No silver pair contains a word of ``reserved`` pairs (seeds held out for later
-    choices). ``coverage`` goes into the report, so that dropped seeds are seen.
+    pairs alone. ``reserved`` are seeds held out for later choices: none of them is a negative, and
+    no silver pair contains a word of theirs. ``coverage`` goes into the report, so that dropped
+    seeds are seen.
     """
     if coverage is not None and coverage.pairs and not coverage.pairs_found:
         raise InputError(
@@ -203,7 +204,12 @@ def build_pairs(
     neighbours = nearest_neighbours(retriever, positives, config.n_neg)
     scaling = fit_scaling(positive_scores, neighbours.score)
     negatives = hard_negatives(
-        neighbours, positives, scaling(positive_scores), scaling, config.delta, n_target
+        neighbours,
+        np.concatenate([positives, taken]),
+        scaling(positive_scores),
+        scaling,
+        config.delta,
+        n_target,
     )
 
     pairs = np.concatenate([positives, negatives.pairs])
@@ -265,17 +271,20 @@ def _nearest_others(
 
 def hard_negatives(
     candidates: Candidates,
-    positives: Pairs,
+    right: Pairs,
     positive_scaled: npt.NDArray[np.float64],
     scaling: Scaling,
     delta: float,
     n_target: int,
 ) -> Negatives:
-    """Neighbours that score at least their positive's score - delta (both scaled), not in D_P."""
+    """Neighbours that score at least their positive's score - delta (both scaled), none ``right``.
+
+    ``right``: the positives, and pairs that are known to be translations but are not taught.
+    """
     hard = scaling(candidates.score) >= positive_scaled[:, None] - delta
     pairs = np.column_stack([candidates.source[hard], candidates.target[hard]])
     keys = pair_keys(pairs, n_target)
-    wrong = ~np.isin(keys, pair_keys(positives, n_target))
+    wrong = ~np.isin(keys, pair_keys(right, n_target))
     kept = np.flatnonzero(wrong)[first_occurrences(keys[wrong])]
     return Negatives(
         pairs=pairs[kept],

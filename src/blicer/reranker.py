@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from safetensors import SafetensorError
 
 from blicer.crossencoder.encoder import (
+    check_one_label,
     fingerprint,
     load_encoder,
     quiet_transformers,
@@ -32,7 +33,7 @@ from blicer.crossencoder.training import LabelledPairs, Run, TrainingReport, run
 from blicer.crossencoder.training_settings import TrainingSettings
 from blicer.devices import resolve_device
 from blicer.errors import FileError, InputError
-from blicer.files import atomic_folder, check_writable, read_json, write_json
+from blicer.files import atomic_folder, check_replaceable, check_writable, read_json, write_json
 from blicer.presets import get_preset
 from blicer.progress import note
 
@@ -154,6 +155,7 @@ class Reranker:
             workers.count,
         )
         if output_dir is not None:
+            check_replaceable(output_dir, CONFIG_FILE, "a saved cross-encoder")
             check_writable(output_dir)
             if self._finished(Path(output_dir), goal):
                 return self
@@ -263,6 +265,7 @@ class Reranker:
 
     def save(self, path: str | Path, details: dict[str, Any] | None = None) -> None:
         """Write the whole model folder, or nothing. ``details`` go into its card and config."""
+        check_replaceable(path, CONFIG_FILE, "a saved cross-encoder")
         self._details |= details or {}
         model, tokenizer = self.model, self.tokenizer
         limit = tokenizer.model_max_length
@@ -310,6 +313,7 @@ class Reranker:
             "score_cache": score_cache,
         }
         if not (folder / CONFIG_FILE).is_file():
+            check_one_label(folder)
             loaded = cls(folder, **common)
             limits = (loaded.tokenizer.model_max_length, _positions(loaded.model.config))
             limit = min((n for n in limits if n and n < NO_LIMIT), default=512)

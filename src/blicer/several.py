@@ -8,7 +8,7 @@ case of two pairs that share a pivot language, asked for the pair of the other t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +21,7 @@ from blicer.recipe import Recipe
 from blicer.scorers import NEED_SEEDS
 from blicer.scorers.cross_encoder import NAME as CROSS_ENCODER
 from blicer.stages import digest, stage_folder
-from blicer.train import Prepared, held_out_splits
+from blicer.train import Prepared, check_choice, held_out_splits
 from blicer.unsupervised import AUTO, check_start, find_space
 from blicer.workshop import (
     Fitted,
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from blicer.reranker import Reranker
 
 Pair = tuple[str, str]
+WITHOUT_SEEDS = "vecmap"  # what makes the space of a pair without seeds, whatever makes the others
 
 
 def prepare_zero_shot(
@@ -49,10 +50,12 @@ def prepare_zero_shot(
     config: Config,
     recipe: Recipe | None = None,
     *,
+    pivot_name: str | None = None,
     init: str = AUTO,
     work_dir: str | Path | None = None,
 ) -> Prepared:
     """From (pivot, source) and (pivot, target) seeds, pivot words first, to (source, target)."""
+    recipe = recipe or Recipe()
     source_seeds, target_seeds = without_shared_pivots(source_seeds, target_seeds)
     wanted = ("source", "target")
     prepared = prepare_several(
@@ -60,6 +63,7 @@ def prepare_zero_shot(
         {("pivot", "source"): source_seeds, ("pivot", "target"): target_seeds},
         config,
         recipe,
+        names=dict(zip(("pivot", *wanted), (pivot_name, *recipe.names), strict=True)),
         pairs=[wanted],
         init=init,
         work_dir=work_dir,
@@ -88,30 +92,39 @@ def prepare_several(
     config: Config,
     recipe: Recipe | None = None,
     *,
+    names: Mapping[str, str | None] | None = None,
     pairs: Sequence[Pair] | None = None,
     init: str = AUTO,
     work_dir: str | Path | None = None,
 ) -> dict[Pair, Prepared]:
     """Everything for each pair of languages (of ``pairs``, or of all that there are).
 
-    ``.translator()`` of each then chooses the mixing weights.
+    ``names``: what languages call themselves, where their tags do not tell. ``.translator()`` of
+    each pair then chooses the mixing weights.
     """
-    _check(vectors, seeds)
+    _check(vectors, seeds, pairs or [])
     seeds = _turned(seeds, pairs or [])
     folder = Path(work_dir) if work_dir else None
     fewest = min(len(lexicon) for lexicon in seeds.values())
     recipe = (recipe or Recipe()).resolved(config, fewest)
+    check_choice(config, recipe)
     if not isinstance(recipe.space, str):
         raise InputError(
             "several pairs need a space each: give a method such as vecmap, not a saved space"
         )
     if CROSS_ENCODER not in recipe.scorers:
         raise InputError("several pairs share a cross-encoder, and the scorers name none")
-    wanted = list(pairs) if pairs is not None else _all_pairs(vectors, seeds)
+    wanted = list(pairs) if pairs is not None else all_pairs(vectors, seeds)
     if set(wanted) - set(seeds):
-        check_start(recipe.space, init)  # now, not after the cross-encoder is trained
+        check_start(WITHOUT_SEEDS, init)  # now, not after the cross-encoder is trained
+    called = names or {}
+
+    def recipe_of(pair: Pair) -> Recipe:
+        return replace(recipe, names=(called.get(pair[0]), called.get(pair[1])))
+
     workshops = {
-        pair: Workshop(vectors[pair[0]], vectors[pair[1]], config, recipe, folder) for pair in seeds
+        pair: Workshop(vectors[pair[0]], vectors[pair[1]], config, recipe_of(pair), folder)
+        for pair in seeds
     }
     usable = {pair: workshop.usable(seeds[pair]) for pair, workshop in workshops.items()}
     splits = {pair: held_out_splits(usable[pair], recipe) for pair in seeds}
@@ -133,13 +146,23 @@ def prepare_several(
         else:
             everyone = [view for several in views.values() for view in several]
             sides = (vectors[pair[0]], vectors[pair[1]])
-            found[pair] = _without_seeds(sides, reranker, everyone, config, recipe, init, folder)
+            found[pair] = _without_seeds(
+                sides, reranker, everyone, config, recipe_of(pair), init, folder
+            )
     return found
 
 
-def _check(vectors: Mapping[str, Embeddings], seeds: Mapping[Pair, Lexicon]) -> None:
+def _check(
+    vectors: Mapping[str, Embeddings], seeds: Mapping[Pair, Lexicon], wanted: Sequence[Pair]
+) -> None:
     if not seeds:
         raise InputError("training on several pairs needs seeds of at least one of them")
+    for pair in wanted:
+        if pair[::-1] in wanted:
+            raise InputError(
+                f"both {'-'.join(pair)} and {'-'.join(pair[::-1])} are asked for; name one of the "
+                "two, for every translator serves both directions"
+            )
     for pair in seeds:
         if pair[::-1] in seeds:
             raise InputError(
@@ -168,7 +191,7 @@ def _named(seeds: Mapping[Pair, Lexicon]) -> str:
     return ", ".join("-".join(pair) for pair in seeds)
 
 
-def _all_pairs(vectors: Mapping[str, Embeddings], seeds: Mapping[Pair, Lexicon]) -> list[Pair]:
+def all_pairs(vectors: Iterable[str], seeds: Container[Pair]) -> list[Pair]:
     """Every two languages once, in the order of their seeds if they have any."""
     languages = list(vectors)
     pairs = []
@@ -224,13 +247,17 @@ def _without_seeds(
     init: str,
     folder: Path | None,
 ) -> Prepared:
-    """A pair that has no seeds: CSLS of an unsupervised space and the shared cross-encoder.
+    """A pair that has no seeds: CSLS of an unsupervised VecMap space, the shared cross-encoder.
 
     A scorer that learns from a pair's own seeds has no part in it. Silver pairs serve to scale
     CSLS; nothing is trained on them.
     """
     alone = replace(
-        recipe, scorers=tuple(name for name in recipe.scorers if name not in NEED_SEEDS)
+        recipe,
+        space=WITHOUT_SEEDS,
+        space_mode="",
+        space_settings={},
+        scorers=tuple(name for name in recipe.scorers if name not in NEED_SEEDS),
     )
     workshop = Workshop(*sides, config, alone, folder)
     space, tried = find_space(workshop, init)

@@ -134,7 +134,7 @@ def held_out_splits(seeds: Lexicon, recipe: Recipe) -> list[tuple[Lexicon, Lexic
     if recipe.folds <= 1 and recipe.holdout == 0:
         return []
     share = recipe.holdout if recipe.folds <= 1 else 1 / recipe.folds
-    apart = seeds.largest_group() <= max(1, share * len(seeds.targets))
+    apart = seeds.splits_apart(share)
     if not apart:
         note(
             f"{seeds.largest_group()} seed words hang together by shared translations, too many to "

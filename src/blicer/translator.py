@@ -203,15 +203,7 @@ class Translator:
         suggest: bool = True,
     ) -> Iterator[Translation]:
         """As ``translate``, some hundred words at a time, in order."""
-        if k < 1:
-            raise InputError(f"k is {k}; expected 1 or more")
-        if not 0.0 <= min_confidence <= 1.0:
-            raise InputError(f"min_confidence is {min_confidence}; expected a number from 0 to 1")
-        if min_confidence > 0 and self.calibration is None:
-            raise InputError(
-                "this translator has no calibration, so min_confidence means nothing: "
-                "train it with held-out seeds (holdout above 0)"
-            )
+        self.check_request(k, min_confidence)
         asked, offered = (self.target, self.source) if reverse else (self.source, self.target)
         for start in range(0, len(words), QUERIES_AT_ONCE):
             some = list(words[start : start + QUERIES_AT_ONCE])
@@ -225,6 +217,18 @@ class Translator:
                     yield Translation(word, (), known=False, near=near)
                     continue
                 yield Translation(word, _chosen(ranking, place[word], offered, k, min_confidence))
+
+    def check_request(self, k: int, min_confidence: float) -> None:
+        """Whether so many translations, of such confidence, can be asked for."""
+        if k < 1:
+            raise InputError(f"k is {k}; expected 1 or more")
+        if not 0.0 <= min_confidence <= 1.0:
+            raise InputError(f"min_confidence is {min_confidence}; expected a number from 0 to 1")
+        if min_confidence > 0 and self.calibration is None:
+            raise InputError(
+                "this translator has no calibration, so min_confidence means nothing: "
+                "train it with held-out seeds (holdout above 0)"
+            )
 
     # -- saving and loading --------------------
 

@@ -100,6 +100,8 @@ class Workshop:
         # A name that does not exist is found here, before anything is computed.
         for name in recipe.scorers:
             check_scorer(name)
+            if recipe.scorers.count(name) > 1:
+                raise InputError(f"the scorer {name} is named twice")
         if not isinstance(recipe.space, Space):
             make_aligner(recipe.space, config.preset, recipe)
         self.template = Template.parse(config.template)

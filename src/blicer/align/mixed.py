@@ -180,12 +180,13 @@ class Mixed(Aligner):
         self, source: Embeddings, target: Embeddings, seeds: Lexicon
     ) -> tuple[float, list[list[float]]]:
         """The share with the best P@1 on held-out seed words, of both directions."""
-        rest, held = seeds.split(self.holdout, seed=self.seed, share_targets=False)
-        progress.note(f"C2: choosing the weight on {len(held)} held-out seed pairs")
-        _, x, y, _ = self._two_views(source, target, rest)
+        apart = seeds.splits_apart(self.holdout)
+        rest, held = seeds.split(self.holdout, seed=self.seed, share_targets=not apart)
         gold = held.indices(source, target)
         if len(gold) == 0:
             raise InputError("no held-out seed pair is in both vocabularies to choose a weight on")
+        progress.note(f"C2: choosing the weight on {len(held)} held-out seed pairs")
+        _, x, y, _ = self._two_views(source, target, rest)
         curve = []
         for weight in WEIGHTS:
             retriever = Retriever(_mix(*x, weight), _mix(*y, weight), device=x[0].device)

@@ -23,6 +23,7 @@ from blicer.benchmark.unit import Task, Unit, resolve_config, unit_overrides
 from blicer.errors import FileError, InputError
 from blicer.files import read_json, write_json
 from blicer.recipe import Recipe, make_aligner
+from blicer.several import WITHOUT_SEEDS
 from blicer.unsupervised import AUTO, check_start
 
 
@@ -149,8 +150,8 @@ def _check_space(method: str, mode: str, setup: str) -> None:
     if method not in METHODS:
         known = ", ".join([*METHODS, FILES])
         raise InputError(f"there is no space {method!r}; there are {known}")
-    if setup in (UNSUPERVISED, ZERO_SHOT):
-        check_start(method, mode or AUTO)
+    if setup in (UNSUPERVISED, ZERO_SHOT):  # of zero-shot the method makes the pivots' spaces
+        check_start(method if setup == UNSUPERVISED else WITHOUT_SEEDS, mode or AUTO)
     else:
         make_aligner(method, "supervised", Recipe(space_mode=mode))
 

@@ -22,6 +22,10 @@ def train_several(
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Folder; a translator for each pair in it.")
     ],
+    names: Annotated[
+        list[str] | None,
+        typer.Option("--name", help="LANGUAGE=NAME: what a language calls itself; repeatable."),
+    ] = None,
     pairs: Annotated[
         str, typer.Option(help="Pairs to make translators for, comma-separated; all if not given.")
     ] = "",
@@ -54,21 +58,25 @@ def train_several(
 
     from blicer.config import Config, parse_assignments
     from blicer.embeddings import Embeddings
+    from blicer.errors import InputError
     from blicer.files import check_replaceable, check_writable
     from blicer.lexicon import Lexicon
     from blicer.progress import note
     from blicer.recipe import Recipe, defaults_for
-    from blicer.several import prepare_several
+    from blicer.several import all_pairs, prepare_several
     from blicer.stages import work_folder
     from blicer.translator import DESCRIPTION
 
-    files = assigned("--vectors", vectors)
+    files = {language: Path(file) for language, file in assigned("--vectors", vectors).items()}
     lexicons = {
         as_pair("--seeds", name): Lexicon.load(path, lowercase=not keep_case)
         for name, path in assigned("--seeds", seeds).items()
     }
     wanted = [as_pair("--pairs", name.strip()) for name in pairs.split(",") if name.strip()]
     check_languages(files, [*lexicons, *wanted])
+    called = assigned("--name", names or [], "LANGUAGE=NAME")
+    if unknown := sorted(set(called) - set(files)):
+        raise InputError(f"--name names {unknown[0]}, which there are no vectors for")
     overrides = parse_assignments(settings or [])
     if encoder is not None:
         overrides["encoder"] = encoder
@@ -76,7 +84,7 @@ def train_several(
     chosen = Config.resolve(preset, file=config, overrides=overrides, defaults=defaults_for(fewest))
     check_writable(output)
     work = work_folder(output)
-    for pair in [*lexicons, *wanted]:
+    for pair in wanted or all_pairs(files, lexicons):
         check_replaceable(output / "-".join(pair), DESCRIPTION, "a translator")
     sides = {
         language: Embeddings.load(
@@ -89,6 +97,7 @@ def train_several(
         lexicons,
         chosen,
         Recipe(space=space, device=device),
+        names=called,
         pairs=wanted or None,
         init=init,
         work_dir=work,
@@ -101,18 +110,18 @@ def train_several(
     shutil.rmtree(work, ignore_errors=True)
 
 
-def assigned(option: str, values: list[str]) -> dict[str, Path]:
+def assigned(option: str, values: list[str], form: str = "NAME=FILE") -> dict[str, str]:
     """NAME=FILE options by name; a name given twice is the user's mistake."""
     from blicer.errors import InputError
 
-    found: dict[str, Path] = {}
+    found: dict[str, str] = {}
     for value in values:
         name, equals, file = value.partition("=")
         if not equals or not name.strip() or not file.strip():
-            raise InputError(f"{option} {value!r} is not of the form NAME=FILE")
+            raise InputError(f"{option} {value!r} is not of the form {form}")
         if name.strip() in found:
             raise InputError(f"{option} names {name.strip()} twice")
-        found[name.strip()] = Path(file.strip())
+        found[name.strip()] = file.strip()
     return found
 
 

@@ -96,6 +96,9 @@ def train(
     target_name: Annotated[
         str | None, typer.Option(help="What the target language calls itself.")
     ] = None,
+    pivot_name: Annotated[
+        str | None, typer.Option(help="What the pivot language calls itself.")
+    ] = None,
     max_words: Annotated[int | None, typer.Option(min=1, help="Words read a side.")] = 200_000,
     keep_case: Annotated[bool, typer.Option("--keep-case", help="Do not fold case.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
@@ -195,6 +198,7 @@ def train(
             lexicon(pivot_target),
             chosen,
             recipe,
+            pivot_name=pivot_name,
             init=init,
             work_dir=work,
         ).translator()

@@ -86,6 +86,26 @@ def load_encoder(name: str | Path, *, seed: int) -> tuple[Any, Any]:
     return model, tokenizer
 
 
+def check_one_label(folder: Path) -> None:
+    """Whether a folder holds a trained head of one logit: any other would be a random one here."""
+    from transformers import AutoConfig
+
+    _check_folder(folder)
+    try:
+        config = AutoConfig.from_pretrained(str(folder))
+    except (OSError, ValueError, KeyError) as error:
+        raise _sentence(folder, folder, error) from error
+    kinds = config.architectures or ["no model"]
+    if not kinds[0].endswith("ForSequenceClassification"):
+        raise FileError(
+            folder, f"holds {kinds[0]}, which scores no pairs; it can be trained as an encoder"
+        )
+    if config.num_labels != 1:
+        raise FileError(
+            folder, f"holds a classifier of {config.num_labels} labels; a cross-encoder has one"
+        )
+
+
 def load_base(name: str | Path) -> tuple[Any, Any]:
     """The encoder without a head (fp32), of which the first token is read, and the tokenizer."""
     from transformers import AutoModel
