@@ -27,7 +27,7 @@ from blicer.benchmark.results import Results, read_table
 from blicer.benchmark.summary import cells, verdict
 from blicer.benchmark.unit import Task, failed
 from blicer.cli import app, commands  # noqa: F401 - registers the commands
-from blicer.errors import InputError
+from blicer.errors import FileError, InputError
 from tiny_models import tiny_encoder
 
 OPTIONS = {
@@ -171,6 +171,28 @@ def test_what_fails_is_listed_with_its_sentence(
     assert result.exit_code == 0
     assert (tmp_path / "report.md").is_file()
     assert (tmp_path / "report.html").is_file()
+
+
+def test_a_failure_that_leaves_earlier_figures_is_listed_too(
+    dataset: Dataset, encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(request, "LocalPool", lambda *_: InThisProcess(made_up))
+    arguments = asked("run", dataset, encoder, tmp_path, "--pairs", "en-fr")
+    assert call(*arguments, "--systems", "tuned").exit_code == 0
+    unlucky = InThisProcess(lambda task: failed(task, "the moon was full"))
+    monkeypatch.setattr(request, "LocalPool", lambda *_: unlucky)
+    result = call(*arguments, "--systems", "untuned")
+    assert result.exit_code == 1
+    assert "the moon was full" in result.stdout
+    assert result.stdout.count("failed") == 1
+
+
+def test_an_output_that_is_a_file_is_one_sentence(
+    dataset: Dataset, encoder: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "out").write_text("mine")
+    with pytest.raises(FileError, match="cannot be made"):
+        call(*asked("run", dataset, encoder, tmp_path / "out", "--pairs", "en-fr"))
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import blicer.scorers.use_cosine
 from benchmark_world import DiesOnce, made_up, make_world, plan, quick, sleeper
+from blicer.align.rcsls import RCSLS
 from blicer.benchmark.dataset import Dataset
 from blicer.benchmark.machine import free_memory
 from blicer.benchmark.memory import jobs_that_fit, matrix_bytes, unit_memory
@@ -117,6 +118,21 @@ def test_a_failure_does_not_take_finished_figures(
     again = Here()
     run(more, tmp_path, again)
     assert [task.unit.systems for task in again.started] == [("space", "untuned", "tuned")]
+
+
+def test_a_method_that_has_other_settings_since_then_is_run_again(
+    dataset: Dataset, encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks = plan(dataset, encoder, spaces=["rcsls"])
+    results = run(tasks, tmp_path, Here())
+    assert left_to_do(tasks, results) == []
+    (outcome,) = results.outcomes()
+    changed = {**RCSLS.presets, "supervised": {"learning_rate": 1.0}}
+    monkeypatch.setattr(RCSLS, "presets", changed)
+    assert left_to_do(tasks, results) == tasks
+    del outcome["space_settings"]  # of an earlier version, which did not say: taken as it is
+    results.write(outcome)
+    assert left_to_do(tasks, results) == []
 
 
 def test_systems_left_out_for_a_package_come_once_it_is_there(

@@ -15,6 +15,7 @@ import pytest
 
 from blicer.cli import main
 from blicer.datasets import FAILED, FETCHED, THERE, Outcome, catalogue
+from blicer.datasets.mirror import Mirror
 from blicer.datasets.plan import plan
 from blicer.errors import InputError
 from flaky_server import HASTY, Site, fetch_from, serving
@@ -197,6 +198,21 @@ def test_what_is_not_published_is_said_at_once(asked: list[str], problem: str) -
     with pytest.raises(InputError) as caught:
         plan(asked[0], asked[1:])
     assert problem in str(caught.value)
+
+
+@pytest.mark.parametrize("address", ["http://[bad", "http://host:port/x", "https:///x"])
+def test_a_mirror_that_is_no_address_is_said(address: str) -> None:
+    with pytest.raises(InputError, match="is not an address"):
+        Mirror(address)
+
+
+def test_a_mirror_of_any_script_is_written_as_the_web_does() -> None:
+    item = plan("muse", ["fr-en"]).items[0]
+    path = "arrival/dictionaries/fr-en.0-5000.txt"
+    found = Mirror("http://ex\u00e4mple.invalid:8080/\u00fc b/").places(item)[0]
+    assert found == f"http://xn--exmple-cua.invalid:8080/%C3%BC%20b/{path}"
+    assert Mirror("https://a.b/c%20d").places(item)[0] == f"https://a.b/c%20d/{path}"
+    assert Mirror("http://me:pw@[::1]:81/x").places(item)[0] == f"http://me:pw@[::1]:81/x/{path}"
 
 
 # The command line

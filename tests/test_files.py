@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from pathlib import Path
 
 import pytest
 
 from blicer.errors import FileError
-from blicer.files import atomic_folder
+from blicer.files import (
+    atomic_folder,
+    atomic_write,
+    check_replaceable,
+    check_writable,
+    write_marker,
+)
 
 
 def test_what_stood_there_is_put_back_if_the_new_folder_cannot_be(
@@ -30,3 +37,60 @@ def test_what_stood_there_is_put_back_if_the_new_folder_cannot_be(
         (folder / "new.txt").write_text("new")
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
     assert (place / "old.txt").read_text() == "old"
+
+
+def test_a_link_leads_to_what_is_written(tmp_path: Path) -> None:
+    real, link = tmp_path / "real.txt", tmp_path / "link.txt"
+    real.write_text("old")
+    link.symlink_to(real)
+    with atomic_write(link) as file:
+        file.write("new")
+    assert link.is_symlink()
+    assert real.read_text() == "new"
+    folder, to_folder = tmp_path / "folder", tmp_path / "to folder"
+    folder.mkdir()
+    to_folder.symlink_to(folder)
+    with atomic_folder(to_folder) as inside:
+        (inside / "a").write_text("b")
+    assert to_folder.is_symlink()
+    assert (folder / "a").read_text() == "b"
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {"real.txt", "link.txt", "folder", "to folder"}
+
+
+def test_a_pipe_stays_a_pipe(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    read: list[str] = []
+    reader = threading.Thread(target=lambda: read.append(pipe.read_text()))
+    reader.start()
+    check_writable(pipe)
+    with atomic_write(pipe) as file:
+        file.write("through")
+    reader.join()
+    assert read == ["through"]
+    assert pipe.is_fifo()
+
+
+def test_a_folder_of_ours_may_be_replaced_if_it_holds_nothing_else(tmp_path: Path) -> None:
+    place = tmp_path / "space"
+    with atomic_folder(place) as folder:
+        (folder / "vectors").write_text("1")
+        write_marker(folder, "space.json", {"format": "x"})
+    check_replaceable(place, "space.json", "a space")
+    (place / ".DS_Store").write_text("litter")
+    check_replaceable(place, "space.json", "a space")
+    (place / "notes.txt").write_text("precious")
+    with pytest.raises(FileError, match=r"holds 'notes.txt', which is not of a space"):
+        check_replaceable(place, "space.json", "a space")
+    (place / "space.json").write_text('{"format": "x"}')  # of an earlier version: it lists nothing
+    check_replaceable(place, "space.json", "a space")
+
+
+def test_a_mount_point_is_found_before_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os.path, "ismount", lambda path: Path(path) == tmp_path)
+    with pytest.raises(FileError, match="is a mount point"):
+        check_writable(tmp_path)
+    check_writable(tmp_path / "inside")

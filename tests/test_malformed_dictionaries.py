@@ -25,7 +25,20 @@ READ: list[tuple[str, bytes, dict[str, Any], list[tuple[str, str]], list[str]]] 
     ("old mac line ends", b"cat\tchat\rdog\tchien\r", {}, CAT_DOG, []),
     ("byte order mark", b"\xef\xbb\xbfcat\tchat\ndog\tchien\n", {}, CAT_DOG, []),
     ("blank lines", b"\ncat\tchat\n\n  \t \ndog\tchien\n\n", {}, CAT_DOG, []),
-    ("comments", b"# made by hand\ncat\tchat\n#dog\thund\ndog\tchien\n", {}, CAT_DOG, []),
+    (
+        "comments",
+        b"# made by hand\ncat\tchat\n#dog\thund\ndog\tchien\n",
+        {},
+        CAT_DOG,
+        ["2 lines beginning with # taken for comments"],
+    ),
+    (
+        "half a character",
+        b'{"source": "cat", "target": "chat"}\n{"source": "a\\ud800", "target": "b"}\n',
+        {},
+        [("cat", "chat")],
+        ["line 2 could not be read: it holds half of a character"],
+    ),
     ("muse, spaces", b"cat chat\ndog chien\n", {}, CAT_DOG, []),
     ("padded with spaces", b"cat      chat\n dog    chien  \n", {}, CAT_DOG, []),
     (
@@ -212,7 +225,7 @@ READ: list[tuple[str, bytes, dict[str, Any], list[tuple[str, str]], list[str]]] 
         b"cat\tchat\ncat\tchat\ndog\tchien\n",
         {},
         CAT_DOG,
-        ["1 repeated pair kept once"],
+        ["1 repeated pair kept once (the fit of a map counts them as often as listed)"],
     ),
     (
         "upper case",

@@ -50,6 +50,16 @@ def locked_zip() -> bytes:
     return bytes(content)
 
 
+def changed_zip(mark: bytes, place: int) -> bytes:
+    """An archive of one file with one byte changed, so far behind the mark."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("cat.vec", GOOD)
+    content = bytearray(file.getvalue())
+    content[content.index(mark) + place] = 0xFF
+    return bytes(content)
+
+
 def npy(array: np.ndarray, *, pickled: bool = False) -> bytes:
     file = io.BytesIO()
     np.save(file, array, allow_pickle=pickled)
@@ -256,6 +266,16 @@ REFUSED = [
     Case("binary_cut_early.bin", b"5 100\ncat \x01\x02\x03", error="no usable word vectors"),
     Case("locked.zip", locked_zip(), error="is a zip archive that cannot be read"),
     Case("broken.zip", b"PK\x03\x04 and nothing more", error="broken zip archive"),
+    Case("renamed.zip", changed_zip(b"cat.vec", 0), error="zip archive"),
+    Case("newer.zip", changed_zip(b"PK\x01\x02", 6), error="zip archive"),
+    Case(
+        "huge.bin",
+        w2v((b"cat", [0.1, 0.2]), header=b"5 999999999\n"),
+        error="its header says dimension 999999999",
+    ),
+    Case(
+        "header.npy", npy(np.ones((2, 2)))[:20] + b"(((" + npy(np.ones((2, 2)))[23:], error="NumPy"
+    ),
     Case("noise.vec", bytes(range(256)) * 8, error="binary file of an unknown kind"),
 ]
 

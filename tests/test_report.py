@@ -311,6 +311,22 @@ def test_the_same_outcomes_give_the_same_files(tmp_path: Path):
 def test_a_second_report_takes_the_place_of_the_first(tmp_path: Path):
     write_report(tmp_path, two_setups())
     before = {path.name for path in (tmp_path / "pictures").iterdir()}
+    mine = {tmp_path / "pictures" / name for name in ("mine.svg", "mine.png")}
+    for path in mine:
+        path.write_text("<svg/>")
     write_report(tmp_path, [failure()])
     assert before
-    assert not list((tmp_path / "pictures").iterdir())
+    assert set((tmp_path / "pictures").iterdir()) == mine
+
+
+def test_of_two_outcomes_of_one_unit_the_later_counts(tmp_path: Path):
+    """They differ in what the unit does not say, such as a default of the training."""
+    figures = [{"space": (0.4, 0.4), "tuned": (0.5 + step, 0.5 + step)} for step in (0.0, 0.1, 0.2)]
+    old, first, last = (outcome(one) for one in figures)
+    for one, key, ended in ((old, "f", ""), (first, "e", "2026-01-01"), (last, "a", "2026-02-01")):
+        one |= {"key": key, "config": {"max_grad_norm": key}} | ({"ended": ended} if ended else {})
+    for order in ([old, first, last], [last, old, first]):
+        text = write_report(tmp_path, order)[0].read_text(encoding="utf-8")
+        assert "2 units set aside" in text
+        assert "| 70.0 | +30.0 |" in text
+        assert "| 60.0 | +20.0 |" not in text

@@ -292,7 +292,21 @@ def test_a_dictionary_that_cannot_be_asked_for_leaves_nothing(
     )
     with pytest.raises(InputError, match="no calibration"):
         induce(plain, tmp_path / "d.tsv", min_confidence=0.5)
+    for name in ("d.xlsx", "d.json", "d.tsv.gz"):
+        with pytest.raises(InputError, match="which no dictionary format has"):
+            induce(plain, tmp_path / name)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["d.tsv", "d.csv", "d.jsonl"])
+def test_words_that_look_like_comments_are_read_back(name: str, tmp_path: Path) -> None:
+    words = ["#", "#1", "\\\\#x", "cat"]
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(4, 3))
+    sides = Embeddings(words, vectors), Embeddings([f"t{i}" for i in range(4)], vectors)
+    plain = Translator(Space(*sides), [], Mixture({CSLS: 1.0}), Scaling(-2.0, 2.0))
+    induce(plain, tmp_path / name)
+    assert set(Lexicon.load(tmp_path / name).targets) == set(words)
 
 
 def test_other_files_are_never_replaced(translator: Translator, tmp_path: Path) -> None:

@@ -18,13 +18,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from blicer.errors import FileError, InputError
-from blicer.files import check_writable, read_json, write_json
+from blicer.files import check_writable, followed, is_special, read_json, write_json
+from blicer.formats.dictionary_text import safe_start
 from blicer.progress import note, task
 
 if TYPE_CHECKING:
     from blicer.translator import Translation, Translator
 
 FORMATS = ("tsv", "csv", "jsonl")
+ENDINGS = {".tsv": "tsv", ".txt": "tsv", ".csv": "csv", ".jsonl": "jsonl"}
 COLUMNS = ("source", "target", "confidence", "score", "rank")
 WORDS_A_STEP = 512
 
@@ -42,7 +44,13 @@ class Induced:
 
 def format_of(path: Path, given: str | None = None) -> str:
     """The format named, or the one that the file's ending says."""
-    name = (given or {".jsonl": "jsonl", ".csv": "csv"}.get(path.suffix.lower(), "tsv")).lower()
+    ending = path.suffix.lower()
+    if given is None and ending and ending not in ENDINGS:
+        raise InputError(
+            f"{path} ends in {ending}, which no dictionary format has; there are "
+            f"{', '.join(ENDINGS)} (--format writes any of {', '.join(FORMATS)} to any name)"
+        )
+    name = (given or ENDINGS.get(ending, "tsv")).lower()
     if name not in FORMATS:
         raise InputError(f"there is no format {name!r}; there are {', '.join(FORMATS)}")
     return name
@@ -59,8 +67,10 @@ def induce(
     format: str | None = None,
 ) -> Induced:
     """Translate the ``words`` most frequent words (all when None) and write the dictionary."""
-    path = Path(path)
+    path = followed(path)
     kind = format_of(path, format)
+    if is_special(path):
+        raise FileError(path, "is no regular file; a dictionary that can be resumed needs one")
     check_writable(path)
     translator.check_request(k, min_confidence)
     side = translator.target if reverse else translator.source
@@ -112,7 +122,8 @@ def rows(translations: Iterable[Translation], kind: str) -> str:
                 out.write(json.dumps(line, ensure_ascii=False) + "\n")
                 continue
             sure = "" if candidate.confidence is None else f"{candidate.confidence:.4f}"
-            cells = [entry.word, candidate.word, sure, f"{candidate.score:.4f}", str(rank)]
+            cells = [safe_start(entry.word), candidate.word, sure, f"{candidate.score:.4f}"]
+            cells.append(str(rank))
             if kind == "csv":
                 writer.writerow(cells)
             else:

@@ -1,4 +1,8 @@
-"""Atomic writes: a reader sees the old file or the whole new one, never half of it."""
+"""Atomic writes: a reader sees the old file or the whole new one, never half of it.
+
+What is written through a link goes to where the link leads; a pipe or a device is written to as
+it is. A folder of ours lists what it holds, so that nothing else is lost when it is replaced.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,9 @@ from typing import IO, Any
 
 from blicer.errors import FileError
 
+LISTED = "files"
+_LITTER = (".DS_Store", "Thumbs.db", "desktop.ini")  # that file managers leave
+
 
 def _sentence(path: Path, error: OSError) -> FileError:
     reason = error.strerror or str(error)
@@ -22,9 +29,16 @@ def _sentence(path: Path, error: OSError) -> FileError:
 @contextmanager
 def atomic_write(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
     """Open a temporary file beside ``path`` and move it there once it is complete and on disk."""
-    path = Path(path)
+    path = followed(path)
     encoding = None if "b" in mode else "utf-8"
     temporary: Path | None = None
+    if is_special(path):
+        try:
+            with path.open(mode, encoding=encoding) as file:
+                yield file
+        except OSError as error:
+            raise _sentence(path, error) from error
+        return
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor, name = tempfile.mkstemp(
@@ -49,7 +63,7 @@ def atomic_write(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
 @contextmanager
 def atomic_folder(path: str | Path) -> Iterator[Path]:
     """Fill a temporary folder beside ``path``; it takes the place of ``path`` when complete."""
-    path = Path(path)
+    path = followed(path)
     temporary: Path | None = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -78,9 +92,24 @@ def _put_in_place(new: Path, path: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
+def followed(path: str | Path) -> Path:
+    """The path that a link leads to; any other as it is."""
+    path = Path(path)
+    return Path(os.path.realpath(path)) if path.is_symlink() else path
+
+
+def is_special(path: Path) -> bool:
+    """A pipe, a device or the like, which no file can take the place of."""
+    return path.exists() and not path.is_file() and not path.is_dir()
+
+
 def check_writable(path: str | Path) -> None:
     """Fail before the work rather than after it when the output cannot be written."""
-    path = Path(path)
+    path = followed(path)
+    if is_special(path):
+        return
+    if os.path.ismount(path):
+        raise FileError(path, "is a mount point, which cannot be replaced; name a folder in it")
     folder = path.parent
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -93,13 +122,38 @@ def check_writable(path: str | Path) -> None:
 def check_replaceable(folder: str | Path, marker: str, what: str) -> None:
     """Our folder may take the place of its like or of nothing, never of the user's other files.
 
-    ``marker`` is the file that tells such a folder, ``what`` its name in the sentence.
+    ``marker`` is the file that tells such a folder (``write_marker``), ``what`` its name in the
+    sentence.
     """
     folder = Path(folder)
-    if folder.is_dir() and ((folder / marker).is_file() or not any(folder.iterdir())):
+    if not folder.exists():
         return
-    if folder.exists():
+    names = {path.name for path in folder.iterdir()} if folder.is_dir() else {""}
+    if names and not (folder / marker).is_file():
         raise FileError(folder, f"exists and is not {what}; it is left as it is")
+    listed = _listed(folder / marker) if names else []
+    if listed is None:  # of an earlier version, or damaged
+        return
+    if strange := sorted(names - {marker, *listed, *_LITTER}):
+        raise FileError(
+            folder,
+            f"holds {strange[0]!r}, which is not of {what}; it is left as it is: move that file, "
+            "or choose another output",
+        )
+
+
+def _listed(marker: Path) -> list[str] | None:
+    try:
+        values = read_json(marker)
+    except FileError:
+        return None
+    listed = values.get(LISTED) if isinstance(values, dict) else None
+    return [str(name) for name in listed] if isinstance(listed, list) else None
+
+
+def write_marker(folder: Path, marker: str, values: dict[str, Any]) -> None:
+    """The file that tells a folder of ours, written last: it lists what else is in the folder."""
+    write_json(folder / marker, values | {LISTED: sorted(path.name for path in folder.iterdir())})
 
 
 def write_json(path: str | Path, value: Any) -> None:

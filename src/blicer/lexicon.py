@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from blicer.errors import InputError
 from blicer.files import atomic_write
 from blicer.formats.dictionary_file import LexiconReport, looks_like_header, read_dictionary
+from blicer.formats.dictionary_text import safe_start
 
 Pair = tuple[str, str]
 SAMPLE = 5  # missing words that a coverage report shows
@@ -163,8 +164,7 @@ class Lexicon:
         if self.pairs and self._needs_header():
             rows.insert(0, "source\ttarget\n")
         with atomic_write(path) as file:
-            # A first word such as '#1' would read back as a comment without its backslash.
-            file.writelines(f"\\{row}" if row.lstrip("\\")[:1] == "#" else row for row in rows)
+            file.writelines(safe_start(row) for row in rows)
 
     def _needs_header(self) -> bool:
         """Whether the first pair would be taken for something else if it opened the file."""

@@ -33,7 +33,13 @@ from blicer.crossencoder.training import LabelledPairs, Run, TrainingReport, run
 from blicer.crossencoder.training_settings import TrainingSettings
 from blicer.devices import resolve_device
 from blicer.errors import FileError, InputError
-from blicer.files import atomic_folder, check_replaceable, check_writable, read_json, write_json
+from blicer.files import (
+    atomic_folder,
+    check_replaceable,
+    check_writable,
+    read_json,
+    write_marker,
+)
 from blicer.presets import get_preset
 from blicer.progress import note
 
@@ -275,9 +281,9 @@ class Reranker:
                 tokenizer.model_max_length = self.settings.max_length
                 model.save_pretrained(folder)
                 tokenizer.save_pretrained(folder)
-                write_json(folder / CONFIG_FILE, self.to_dict())
                 card = model_card(str(self.encoder), self.settings, self._training, self._details)
                 (folder / "README.md").write_text(card, encoding="utf-8")
+                write_marker(folder, CONFIG_FILE, self.to_dict())
                 for file in folder.iterdir():
                     file.chmod(0o644)
         except SafetensorError as error:

@@ -38,7 +38,7 @@ def work_folder(output: str | Path) -> Path:
 
     It is removed at the end, so a folder of that name that holds anything else is not taken.
     """
-    output = Path(output)
+    output = Path(output).absolute()  # "." has no name
     folder = output.with_name(f"{output.name}.work")
     if folder.exists():
         names = [path.name for path in folder.iterdir()] if folder.is_dir() else [""]

@@ -15,7 +15,7 @@ from blicer.calibration import Calibration
 from blicer.candidates import CandidateScores, pair_words, score_candidates
 from blicer.earlyexit import BestFirst, best_first
 from blicer.errors import FileError, InputError
-from blicer.files import atomic_folder, check_replaceable, read_json, write_json
+from blicer.files import atomic_folder, check_replaceable, read_json, write_marker
 from blicer.lexicon import find_words
 from blicer.mixing import CSLS, Mixture, Scorer
 from blicer.scaling import Scaling
@@ -241,7 +241,7 @@ class Translator:
             for scorer in self.scorers:
                 save = getattr(scorer, "save", None)
                 scorers.append({"name": scorer.name, **(save(folder) if save else {})})
-            write_json(folder / DESCRIPTION, self.to_dict() | {"scorers": scorers})
+            write_marker(folder, DESCRIPTION, self.to_dict() | {"scorers": scorers})
 
     def to_dict(self) -> dict[str, Any]:
         return {

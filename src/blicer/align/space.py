@@ -13,7 +13,7 @@ from safetensors.numpy import save_file
 
 from blicer.embeddings import Embeddings
 from blicer.errors import FileError, InputError
-from blicer.files import atomic_folder, check_replaceable, read_json, write_json
+from blicer.files import atomic_folder, check_replaceable, read_json, write_marker
 from blicer.formats.folder import map_tensor
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class Space:
             self.target.save(temporary / "target")
             if measured is not None:
                 save_file(dict(zip(SIDES, measured[1], strict=True)), temporary / HUBNESS)
-            write_json(temporary / DESCRIPTION, description)
+            write_marker(temporary, DESCRIPTION, description)
 
     @classmethod
     def load(cls, folder: str | Path) -> Space:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-import numpy as np
-
 from blicer.benchmark.dataset import Dataset
 from blicer.benchmark.machine import GIGABYTE
 from blicer.benchmark.setups import FILES
 from blicer.benchmark.unit import Unit
+from blicer.errors import FileError
+from blicer.formats.numpyfile import read_matrix
 
 # torch, transformers and their friends, before any data.
 BASE = int(0.8 * GIGABYTE)
@@ -48,8 +48,8 @@ def matrix_bytes(path: Path, max_words: int) -> int:
     """Bytes of the vectors once they are read, cut at ``max_words``."""
     if path.suffix == ".npy":
         try:
-            rows, width = np.load(path, mmap_mode="r").shape
-        except (ValueError, OSError):  # what is wrong with it, the unit will say
+            rows, width = read_matrix(path).shape
+        except FileError:  # what is wrong with it, the unit will say
             return path.stat().st_size
         return min(int(rows), max_words) * int(width) * _FLOAT32
     files = [file for file in path.rglob("*") if file.is_file()] if path.is_dir() else [path]

@@ -38,11 +38,12 @@ from blicer.benchmark.report_pictures import (
     distinct_names,
     lambda_pictures,
 )
-from blicer.benchmark.report_runs import Run, read_outcomes
+from blicer.benchmark.report_runs import Run, newest, read_outcomes
 from blicer.errors import InputError
-from blicer.files import atomic_folder, atomic_write
+from blicer.files import atomic_write
 
 PICTURES = "pictures"
+SIGNED = "<!-- drawn by blicer benchmark -->\n"  # tells our pictures from others
 
 
 def write_report(folder: str | Path, outcomes: Sequence[dict[str, Any]]) -> tuple[Path, Path]:
@@ -51,25 +52,39 @@ def write_report(folder: str | Path, outcomes: Sequence[dict[str, Any]]) -> tupl
     document = make_document(outcomes)
     paths = (folder / "report.md", folder / "report.html")
     pictures = document.pictures()
-    if pictures or (folder / PICTURES).is_dir():
-        with atomic_folder(folder / PICTURES) as made:
-            for picture in pictures:
-                (made / f"{picture.name}.svg").write_text(picture.svg, encoding="utf-8")
+    _write_pictures(folder / PICTURES, {f"{one.name}.svg": one.svg for one in pictures})
     for path, text in zip(paths, (markdown(document, PICTURES), page(document)), strict=True):
         with atomic_write(path) as file:
             file.write(text)
     return paths
 
 
+def _write_pictures(folder: Path, drawn: dict[str, str]) -> None:
+    """Each picture, and away with those of an earlier report; a file of the user's own stays."""
+    for old in folder.glob("*.svg"):
+        if old.name not in drawn and old.read_bytes().startswith(SIGNED.encode()):
+            old.unlink()
+    for name, svg in drawn.items():
+        with atomic_write(folder / name) as file:
+            file.write(SIGNED + svg)
+
+
 def make_document(outcomes: Sequence[dict[str, Any]]) -> Document:
     if not outcomes:
         raise InputError("there is nothing to report: the benchmark has not finished any unit")
-    runs, failed = read_outcomes(outcomes)
+    found, failed = read_outcomes(outcomes)
+    runs = newest(found)
     cells = make_cells(runs)
     main = main_cells(cells)
     datasets = {run.dataset for run in [*runs, *failed] if run.dataset}
     everything = [dataset_name(one) for one in sorted(datasets, key=dataset_order)]
     blocks: list[Block] = [Text(_summary(runs, failed, cells), soft=True)]
+    if older := len(found) - len(runs):
+        blocks.append(
+            Text(
+                f"{plural(older, 'unit')} set aside: run before with other defaults, and run again."
+            )
+        )
     if cells:
         blocks += [Heading("Setups won, and by how much"), *headline(main)]
         if what := systems_text(runs):

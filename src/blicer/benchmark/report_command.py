@@ -35,7 +35,7 @@ def commands(runs: Sequence[Run]) -> list[str]:
         dataset, pivot, max_words, settings, systems = fixed
         data = ["--data", "DATA"] if dataset in _COLLECTIONS else []
         for command in sorted(_merged(found), key=lambda one: [sorted(part) for part in one]):
-            parts = ["blicer", "benchmark", "run", dataset, *data]
+            parts = ["blicer", "benchmark", "run", _named(dataset), *data]
             for name, values in zip(_LISTS, command, strict=True):
                 listed = ",".join(_in_order(name, values))
                 if listed:
@@ -50,6 +50,12 @@ def commands(runs: Sequence[Run]) -> list[str]:
                 parts += ["--set", f"{name}={value}"]
             shown.append(" ".join(shlex.quote(part) for part in [*parts, "-o", "OUT"]))
     return shown
+
+
+def _named(dataset: str) -> str:
+    """As the command line takes it: an own folder that is called as a collection by its path."""
+    own = dataset.removeprefix("my-")
+    return f"./{own}" if own != dataset and own in _COLLECTIONS else dataset
 
 
 def _of_unit(run: Run) -> Command:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +36,7 @@ class Run:
     space_mode: str
     variant: Variant
     training_seed: int
+    ended: str  # when, in UTC; empty in outcomes of earlier versions
     asked: tuple[str, ...]  # systems
     preset: str
     error: str
@@ -96,6 +97,17 @@ def read_outcomes(outcomes: Iterable[Any]) -> tuple[list[Run], list[Run]]:
     return [run for run in runs if not run.error], [run for run in runs if run.error]
 
 
+def newest(runs: Sequence[Run]) -> list[Run]:
+    """Of units that say the same but were run with other defaults, the last one that was run."""
+    last: dict[tuple[Any, ...], Run] = {}
+    for run in runs:
+        what = (*_order(run)[:-1], tuple(sorted(run.data.items())))
+        if what not in last or (run.ended, run.key) > (last[what].ended, last[what].key):
+            last[what] = run
+    kept = {id(run) for run in last.values()}
+    return [run for run in runs if id(run) in kept]
+
+
 def _order(run: Run) -> tuple[Any, ...]:
     place = (run.dataset, run.pair, run.setup, run.pivot, run.space, run.space_mode)
     return (*place, run.variant, run.training_seed, run.key)
@@ -124,6 +136,7 @@ def _run(outcome: Mapping[str, Any]) -> Run:
             _settings(settings),
         ),
         training_seed=_whole(unit.get("training_seed")),
+        ended=clean(outcome.get("ended")),
         asked=tuple(map(clean, asked)) if isinstance(asked, list | tuple) else (),
         preset=clean(mapping(outcome.get("config")).get("preset")),
         error=_error(outcome, bool(unit), _has_scores(systems)),

@@ -40,8 +40,12 @@ class Results:
 
     def prepare(self) -> None:
         """Make the folders; what is in ``work`` stays out of version control."""
-        self.units.mkdir(parents=True, exist_ok=True)
-        self.work.mkdir(exist_ok=True)
+        for folder in (self.units, self.work):
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                reason = error.strerror or str(error)
+                raise FileError(folder, f"cannot be made ({reason})") from error
         if not (self.work / ".gitignore").exists():
             with atomic_write(self.work / ".gitignore") as file:
                 file.write("*\n")
@@ -67,9 +71,11 @@ class Results:
         return sorted(found, key=_order)
 
     def finished(self, task: Task) -> bool:
-        """Whether the unit is done with every system that is asked for now."""
+        """Whether the unit is done, by the method as it is now, with every system asked for now."""
         outcome = self.done(task.key)
-        if outcome is None:
+        if outcome is None or outcome.get("space_settings", task.space_settings) != (
+            task.space_settings
+        ):
             return False
         missing = set(task.unit.systems).difference(outcome["systems"])
         return missing <= set(outcome["dropped"]) and not could_run_now(missing)

@@ -11,9 +11,11 @@ import json
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from blicer.align import METHODS
 from blicer.benchmark.dataset import UNSUPERVISED, ZERO_SHOT, Dataset, Digests
 from blicer.benchmark.machine import machine, source_revision, versions
 from blicer.benchmark.setups import FILES, data_digests, prepare_for, seed_pairs
@@ -27,7 +29,7 @@ from blicer.benchmark.systems import (
 )
 from blicer.config import Config
 from blicer.errors import BlicerError, InputError, MissingDependency
-from blicer.recipe import Recipe, preset_for
+from blicer.recipe import Recipe, make_aligner, preset_for
 
 DONE, FAILED = "done", "failed"
 KEY_DIGITS = 16
@@ -102,6 +104,18 @@ class Task:
         everything = {"unit": unit, "config": self.config.to_dict(), "data": self.data}
         text = json.dumps(everything, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:KEY_DIGITS]
+
+    @property
+    def space_settings(self) -> dict[str, Any]:
+        """The settings that the method has now. They are not in the key but beside the figures: a
+        unit whose method has others since then is run again (``Results.finished``)."""
+        if self.unit.space not in METHODS:
+            return {}
+        usual = self.unit.setup not in _PRESETS
+        recipe = Recipe(space_mode=self.unit.space_mode if usual else "")
+        settings = make_aligner(self.unit.space, self.config.preset, recipe).settings
+        plain: dict[str, Any] = json.loads(json.dumps(settings))
+        return plain
 
     def with_systems(self, names: tuple[str, ...]) -> Task:
         return replace(self, unit=replace(self.unit, systems=names))
@@ -242,7 +256,9 @@ def describe(task: Task, status: str, error: str = "") -> dict[str, Any]:
         "error": error,
         "unit": task.unit.to_dict(),
         "config": task.config.to_dict(),
+        "space_settings": task.space_settings,
         "data": task.data,
+        "ended": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "versions": versions(),
         "revision": source_revision(),
         "machine": machine(),

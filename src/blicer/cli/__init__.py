@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from typing import Annotated, Optional
@@ -47,6 +48,9 @@ def main() -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     from blicer.cli import commands  # noqa: F401 - registers the commands
 
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal that lacks a letter shows its code
+            stream.reconfigure(errors="backslashreplace")
     try:
         app()
     except BlicerError as error:
@@ -55,7 +59,11 @@ def main() -> None:
     except KeyboardInterrupt:
         progress.console.print("blicer: interrupted", markup=False)
         sys.exit(EXIT_INTERRUPTED)
-    except BrokenPipeError:
-        # The reader of our output (head, less) went away: not an error.
-        sys.stderr.close()
-        sys.exit(0)
+    except SystemExit as ended:
+        if isinstance(ended.__context__, BrokenPipeError):
+            sys.exit(0)  # the reader of our output (head, less) went away: not an error
+        raise
+    except OSError as error:
+        # Files are read and written with a sentence of their own; this is a stream, or the system.
+        progress.console.print(f"blicer: {error}", markup=False, soft_wrap=True, style="red")
+        sys.exit(1)

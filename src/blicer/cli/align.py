@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -110,7 +111,9 @@ def align(
         if not force:
             raise BlicerError(f"{verdict}; nothing was written to {output} (--force writes it)")
         note(verdict)
-    space.settings |= {"source_file": str(source), "target_file": str(target)}
+    # A name that is not UTF-8 can be opened but not written down.
+    names = (os.fsencode(path).decode("utf-8", "replace") for path in (source, target))
+    space.settings |= dict(zip(("source_file", "target_file"), names, strict=True))
     space.save(output)
     shutil.rmtree(work, ignore_errors=True)
     note(f"wrote {output}; next: blicer evaluate {output} TEST.tsv")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -141,13 +142,14 @@ def run(
         else:
             pool = ray_pool(found, results, ray, cpus_per_unit, gpus_per_unit, **options)
         try:
-            run_plan(left, pool, results)
+            now = run_plan(left, pool, results)
         except KeyboardInterrupt:
             note("interrupted; what is finished is kept, and the same command goes on from there")
             raise
     else:
+        now = []
         results.write_table()
-    _finish(plan, results)
+    _finish(plan, results, now)
 
 
 @benchmark.command()
@@ -219,7 +221,8 @@ def rerun(
 
     before = Results(output).find(key)
     unit = Unit.from_dict(before["unit"])
-    found = Dataset.find(unit.dataset if unit.dataset in LAYOUTS else str(data), data)
+    # An own folder may be called as a collection is; its whole path is not.
+    found = Dataset.find(unit.dataset if unit.dataset in LAYOUTS else str(data.resolve()), data)
     now = data_digests(unit, found, Digests())
     if other := [name for name, digest in before["data"].items() if now.get(name) != digest]:
         raise InputError(f"the data are not those of the row: {', '.join(other)} differ")
@@ -282,17 +285,23 @@ def _report(results: Results) -> list[Path]:
     return list(write_report(results.folder, results.outcomes()))
 
 
-def _finish(plan: Plan, results: Results) -> None:
-    """Say how it went; the exit code is 1 if anything of the plan failed."""
+def _finish(plan: Plan, results: Results, now: Sequence[dict[str, Any]]) -> None:
+    """Say how it went; the exit code is 1 if anything of the plan failed.
+
+    ``now``: the outcomes of this run; a failure that leaves earlier figures is only among these.
+    """
     from rich.console import Console
 
     from blicer.benchmark.summary import failures, print_summary
+    from blicer.benchmark.unit import DONE
 
     keys = {task.key for task in plan.tasks}
     outcomes = [outcome for outcome in results.outcomes() if outcome["key"] in keys]
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     print_summary(console, outcomes)
-    failed = [*failures(outcomes), *plan.problems]
+    kept = {outcome["key"] for outcome in outcomes if outcome["status"] != DONE}
+    earlier = [outcome for outcome in now if outcome["key"] not in kept]
+    failed = [*failures(outcomes), *failures(earlier), *plan.problems]
     if failed:
         console.print(f"\n{len(failed)} failed:", markup=False)
         for sentence in failed:

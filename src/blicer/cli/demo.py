@@ -53,7 +53,8 @@ def show(results: dict[str, Any]) -> None:
 
     from rich.console import Console
 
-    console = Console(highlight=False) if sys.stdout.isatty() else Console(width=100)
+    width = None if sys.stdout.isatty() else 100
+    console = Console(highlight=False, markup=False, width=width)
     pair, mixture = results["pair"], results["mixture"]
     console.print(score_table(results))
     for name, gain in (
@@ -87,7 +88,7 @@ def show(results: dict[str, Any]) -> None:
     )
     console.print("\nNext, with files of your own:")
     for command in results["next"]:
-        console.print(f"  {command}", soft_wrap=True, markup=False)
+        console.print(f"  {command}", soft_wrap=True)
 
 
 def score_table(results: dict[str, Any]) -> Table:

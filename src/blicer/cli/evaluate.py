@@ -123,9 +123,9 @@ def show(tables: list[Any]) -> None:
 
     from rich.console import Console
 
-    console = Console()
+    console = Console(markup=False)  # a name such as q[v2] is no markup
     if not sys.stdout.isatty():
-        console = Console(width=200)
+        console = Console(width=200, markup=False)
     for table in tables:
         console.print(table)
 

@@ -58,7 +58,7 @@ def train_several(
 
     from blicer.config import Config, parse_assignments
     from blicer.embeddings import Embeddings
-    from blicer.errors import InputError
+    from blicer.errors import FileError, InputError
     from blicer.files import check_replaceable, check_writable
     from blicer.lexicon import Lexicon
     from blicer.progress import note
@@ -82,7 +82,9 @@ def train_several(
         overrides["encoder"] = encoder
     fewest = min(len(lexicon) for lexicon in lexicons.values())
     chosen = Config.resolve(preset, file=config, overrides=overrides, defaults=defaults_for(fewest))
-    check_writable(output)
+    if output.exists() and not output.is_dir():
+        raise FileError(output, "is a file; expected the name of a folder")
+    check_writable(output / "translator")
     work = work_folder(output)
     for pair in wanted or all_pairs(files, lexicons):
         check_replaceable(output / "-".join(pair), DESCRIPTION, "a translator")

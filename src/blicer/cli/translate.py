@@ -126,7 +126,7 @@ def _words(words: list[str] | None, file: Path | None) -> list[str]:
     try:
         if file is not None:
             text = file.read_bytes().decode("utf-8-sig")
-        elif not sys.stdin.isatty():
+        elif sys.stdin is not None and not sys.stdin.isatty():
             text = sys.stdin.buffer.read().decode("utf-8-sig")
         else:
             return []

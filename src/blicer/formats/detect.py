@@ -112,7 +112,7 @@ def _is_torch_archive(path: Path, start: bytes) -> bool:
     try:
         with zipfile.ZipFile(path) as archive:
             return any(name.endswith("data.pkl") for name in archive.namelist())
-    except zipfile.BadZipFile:
+    except (zipfile.BadZipFile, NotImplementedError, OSError):
         # A cut-off archive has lost its table of contents, but not its name.
         return path.suffix in (".pt", ".pth", ".bin")
 

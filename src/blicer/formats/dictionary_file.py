@@ -64,8 +64,16 @@ class LexiconReport:
         if self.header is not None:
             number, text = self.header
             said.append(f"line {number} was taken for a header ({_short(text)})")
+        if self.comments:
+            said.append(
+                f"{_count(self.comments, 'line')} beginning with # taken for comments "
+                "(write \\# for a word that begins with it)"
+            )
         if self.duplicates:
-            said.append(f"{_count(self.duplicates, 'repeated pair')} kept once")
+            said.append(
+                f"{_count(self.duplicates, 'repeated pair')} kept once (the fit of a map counts "
+                "them as often as listed)"
+            )
         if self.lowercased:
             said.append(f"{_count(self.lowercased, 'pair')} folded to lower case")
         if self.scores:
@@ -236,6 +244,10 @@ def _json_cells(line: str) -> list[str]:
     )
     if not named:
         raise ValueError("expected a JSON object with the words 'source' and 'target'")
+    try:
+        f"{entry['source']}{entry['target']}".encode()
+    except UnicodeEncodeError as error:
+        raise ValueError("it holds half of a character (a lone surrogate)") from error
     others = [value for name, value in entry.items() if name not in ("source", "target")]
     shown = ["" if value is None else str(value) for value in others]
     return [entry["source"].strip(), entry["target"].strip(), *shown]

@@ -42,6 +42,11 @@ def read_bytes(path: Path) -> bytes:
     return data
 
 
+def safe_start(text: str) -> str:
+    """A first word that would be read back as a comment, behind a backslash."""
+    return f"\\{text}" if text.lstrip("\\")[:1] == "#" else text
+
+
 def _refuse_other_formats(path: Path, head: bytes) -> None:
     if head.startswith(b"PK\x03\x04"):
         raise FileError(

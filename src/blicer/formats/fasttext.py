@@ -115,6 +115,12 @@ def _open(path: Path) -> Model:
         buckets = 0 if maxn <= 0 else bucket if pruned is None else len(pruned[0])
         if width != dim or rows < len(words) + buckets:
             raise ValueError("matrix and settings disagree")
+        if (
+            pruned is not None
+            and len(pruned[1])
+            and not 0 <= pruned[1].min() <= pruned[1].max() < (rows - len(words))
+        ):
+            raise ValueError("n-grams are said to be in rows that are not there")
         if at + 4 * rows * width > len(data):
             raise ValueError("matrix cut off")
     matrix = np.memmap(path, dtype="<f4", mode="r", offset=at, shape=(rows, width))

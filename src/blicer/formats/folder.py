@@ -10,20 +10,28 @@ from typing import Any
 import numpy as np
 
 from blicer.errors import FileError, InputError
-from blicer.files import atomic_folder, read_json, write_json
+from blicer.files import (
+    atomic_folder,
+    check_replaceable,
+    read_json,
+    write_json,
+    write_marker,
+)
 from blicer.formats.collect import select_rows
 from blicer.formats.report import LoadReport
 
 VERSION = 1
 KIND = "blicer.embeddings"
+MARKER = "config.json"
 _LONGEST_HEADER = 1 << 24
 
 
 def write(path: Path, words: list[str], vectors: np.ndarray, language: str | None) -> None:
     from safetensors.numpy import save_file
 
-    if path.exists() and not (path.is_dir() and (_is_ours(path) or not any(path.iterdir()))):
+    if (path / MARKER).is_file() and not _is_ours(path):
         raise FileError(path, "exists and is not a folder of vectors; it is left as it is")
+    check_replaceable(path, MARKER, "a folder of vectors")
     for word in words:
         try:
             word.encode("utf-8")
@@ -34,8 +42,9 @@ def write(path: Path, words: list[str], vectors: np.ndarray, language: str | Non
     with atomic_folder(path) as folder:
         save_file({"vectors": np.ascontiguousarray(vectors)}, folder / "vectors.safetensors")
         write_json(folder / "words.json", words)
-        write_json(
-            folder / "config.json",
+        write_marker(
+            folder,
+            MARKER,
             {
                 "kind": KIND,
                 "version": VERSION,
@@ -48,7 +57,7 @@ def write(path: Path, words: list[str], vectors: np.ndarray, language: str | Non
 
 def _is_ours(path: Path) -> bool:
     try:
-        return bool(read_json(path / "config.json").get("kind") == KIND)
+        return bool(read_json(path / MARKER).get("kind") == KIND)
     except (FileError, AttributeError):
         return False
 

@@ -9,7 +9,7 @@ import numpy as np
 from blicer.errors import FileError
 from blicer.formats.collect import select_rows
 from blicer.formats.report import LoadReport
-from blicer.formats.vocabulary import find_vocabulary, read_vocabulary
+from blicer.formats.vocabulary import DAMAGED, find_vocabulary, read_vocabulary
 
 
 def is_object_array(path: Path) -> bool:
@@ -18,7 +18,7 @@ def is_object_array(path: Path) -> bool:
         np.load(path, mmap_mode="r", allow_pickle=False)
     except ValueError as error:
         return "object" in str(error).lower()
-    except (OSError, EOFError):
+    except DAMAGED:
         return False
     return False
 
@@ -27,7 +27,7 @@ def read_matrix(path: Path) -> np.ndarray:
     """A 2-d array of numbers, mapped where the file allows it. Never unpickles."""
     try:
         matrix = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
+    except DAMAGED as error:
         if is_object_array(path):
             problem = (
                 "holds pickled Python objects, which are never executed here; "

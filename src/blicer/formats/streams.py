@@ -22,6 +22,8 @@ def first_bytes(path: Path, n: int = 16) -> bytes:
         raise FileError(path, "does not exist")
     if path.is_dir():
         raise FileError(path, "is a folder; expected a file")
+    if not path.is_file():  # it is read more than once, and a pipe gives its bytes once
+        raise FileError(path, "is a pipe or a device; expected a file: write it to one first")
     try:
         with path.open("rb") as file:
             return file.read(n)
@@ -97,7 +99,7 @@ class Stream:
     def _only_member(self) -> IO[bytes]:
         try:
             archive = zipfile.ZipFile(self._raw)
-        except zipfile.BadZipFile as error:
+        except (zipfile.BadZipFile, NotImplementedError, OSError) as error:
             raise FileError(self.path, f"is a broken zip archive ({error})") from error
         members = [name for name in archive.namelist() if not name.endswith("/")]
         if len(members) != 1:
@@ -107,7 +109,8 @@ class Stream:
             )
         try:
             return archive.open(members[0])
-        except (RuntimeError, NotImplementedError) as error:  # encrypted, or of a rare method
+        # Encrypted, of a rare method, or damaged.
+        except (RuntimeError, NotImplementedError, zipfile.BadZipFile, OSError) as error:
             raise FileError(self.path, f"is a zip archive that cannot be read ({error})") from error
 
     def read(self, size: int) -> bytes:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import tokenize
 from pathlib import Path
 
 import numpy as np
 
 from blicer.errors import FileError
 from blicer.formats.report import LoadReport
+
+# What NumPy raises for a file that is cut off or changed; its header is a Python literal.
+DAMAGED = (ValueError, OSError, EOFError, SyntaxError, MemoryError, tokenize.TokenError)
 
 # Beside ``en.npy``: the first of these that exists.
 SIBLINGS = (".vocab.txt", ".vocab", ".words.txt", ".words", ".txt")
@@ -75,8 +79,8 @@ def _from_lines(
 def _from_array(path: Path) -> list[str]:
     try:
         array = np.load(path, allow_pickle=False)
-    except ValueError as error:
-        if "allow_pickle" not in str(error) and "pickle" not in str(error):
+    except DAMAGED as error:
+        if "pickle" not in str(error):
             raise FileError(path, f"is not a readable NumPy array ({error})") from error
         from blicer.formats.pickled import words_from_object_array
 

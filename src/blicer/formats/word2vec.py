@@ -16,6 +16,7 @@ from blicer.formats.streams import Stream
 
 _BATCH = 1024
 _READ_BYTES = 1 << 21
+_LARGEST_DIMENSION = 100_000
 _LONGEST_WORD = 1 << 16
 
 _Batches = Iterator[tuple[list[str], np.ndarray, set[int]]]
@@ -63,6 +64,10 @@ def _header(path: Path, stream: Stream) -> tuple[int, int]:
     count, dim = int(fields[0]), int(fields[1])
     if not count or not dim:
         raise FileError(path, f"its header says {count} words of dimension {dim}")
+    if dim > _LARGEST_DIMENSION:
+        raise FileError(
+            path, f"its header says dimension {dim}; the file is damaged, or no vectors"
+        )
     return count, dim
 
 
