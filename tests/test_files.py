@@ -87,9 +87,14 @@ def test_a_folder_of_ours_may_be_replaced_if_it_holds_nothing_else(tmp_path: Pat
     check_replaceable(place, "space.json", "a space")
 
 
-def test_a_mount_point_is_found_before_the_work(
+def test_a_folder_that_cannot_be_replaced_is_found_before_the_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(tmp_path)
+    for here in (".", tmp_path):
+        with pytest.raises(FileError, match="is the folder that this runs in"):
+            check_writable(here)
+    monkeypatch.chdir("/")
     monkeypatch.setattr(os.path, "ismount", lambda path: Path(path) == tmp_path)
     with pytest.raises(FileError, match="is a mount point"):
         check_writable(tmp_path)

@@ -38,8 +38,14 @@ def setups_won() -> str:
 
 
 def _units() -> list[dict[str, Any]]:
+    """The finished units of the matrix: its vocabularies are cut at 60,000 words."""
     files = sorted((RESULTS / "xling" / "units").glob("*.json"))
-    return [json.loads(path.read_text(encoding="utf-8")) for path in files]
+    found = [json.loads(path.read_text(encoding="utf-8")) for path in files]
+    return [
+        outcome
+        for outcome in found
+        if outcome["status"] == "done" and outcome["unit"]["max_words"] == 60_000
+    ]
 
 
 def _cells() -> dict[tuple[str, ...], dict[str, dict[int, float]]]:

@@ -108,6 +108,8 @@ def check_writable(path: str | Path) -> None:
     path = followed(path)
     if is_special(path):
         return
+    if path.resolve() == Path.cwd():
+        raise FileError(path, "is the folder that this runs in; name another one")
     if os.path.ismount(path):
         raise FileError(path, "is a mount point, which cannot be replaced; name a folder in it")
     folder = path.parent
