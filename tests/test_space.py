@@ -10,9 +10,10 @@ import pytest
 from safetensors.numpy import save_file
 
 from blicer import retrieval
-from blicer.align import Space
+from blicer.align import Procrustes, Space
 from blicer.embeddings import Embeddings
 from blicer.errors import FileError, InputError
+from blicer.lexicon import Lexicon
 
 
 def small_space(settings: dict | None = None) -> Space:
@@ -42,6 +43,27 @@ def test_saved_files_are_plain(tmp_path: Path) -> None:
     assert suffixes == {".json", ".safetensors"}
     description = json.loads((tmp_path / "s" / "space.json").read_text())
     assert (description["format"], description["version"]) == ("blicer-space", 1)
+
+
+def test_a_kept_space_keeps_its_hubness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Units of a benchmark share a space: the pass over all pairs is made once."""
+    rng = np.random.default_rng(0)
+    sides = [Embeddings([f"{s}{i}" for i in range(40)], rng.normal(size=(40, 5))) for s in "ab"]
+    seeds = Lexicon((f"a{i}", f"b{i}") for i in range(20))
+    passes = []
+    usual = retrieval.top_k_both
+    monkeypatch.setattr(
+        retrieval, "top_k_both", lambda *a, **o: passes.append(a[2]) or usual(*a, **o)
+    )
+    aligner = Procrustes()
+    aligner.work = tmp_path
+    first = aligner.kept(*sides, seeds)
+    assert passes == []  # nobody asked
+    found = [aligner.kept(*sides, seeds, k_csls=k) for k in (3, 3, 5, 5)]
+    assert passes == [3, 5]
+    for space, k in zip(found, (3, 3, 5, 5), strict=True):
+        expected = usual(first.retriever.source, first.retriever.target, k)[0].mean(dim=1)
+        np.testing.assert_allclose(space.retriever.hubness[0], expected, atol=1e-6)
 
 
 def test_measured_hubness_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -151,7 +151,7 @@ class Workshop:
 
     def kept_space(self, aligner: Aligner, seeds: Lexicon | None) -> Space:
         """What the aligner makes of the two vocabularies, or made of them before."""
-        return aligner.kept(self.source, self.target, seeds)
+        return aligner.kept(self.source, self.target, seeds, k_csls=self.config.k_csls)
 
     def pairs(self, space: Space, seeds: Lexicon, reserved: Lexicon | None = None) -> TrainingPairs:
         """Positives and hard negatives (METHOD.md §2), with what was dropped said."""

@@ -51,18 +51,35 @@ class Aligner(ABC):
     def align(self, source: Embeddings, target: Embeddings, seeds: Lexicon | None = None) -> Space:
         """Map both vocabularies into one space."""
 
-    def kept(self, source: Embeddings, target: Embeddings, seeds: Lexicon | None = None) -> Space:
-        """``align``, or the space that it made of the same data before, from ``work``."""
+    def kept(
+        self,
+        source: Embeddings,
+        target: Embeddings,
+        seeds: Lexicon | None = None,
+        *,
+        k_csls: int | None = None,
+    ) -> Space:
+        """``align``, or the space that it made of the same data before, from ``work``.
+
+        With ``k_csls`` its hubness is kept too, which on large vocabularies takes longer to measure
+        than some maps to fit.
+        """
         folder = self.place(source, target, seeds)
         if folder is None:
             return self.align(source, target, seeds)
-        if (folder / DESCRIPTION).is_file():
+        there = (folder / DESCRIPTION).is_file()
+        if there:
             note(f"{self.method}: taken from {folder}")
             space = Space.load(folder)
             space.source.language, space.target.language = source.language, target.language
-            return space
-        space = self.align(source, target, seeds)
-        space.save(folder)
+        else:
+            space = self.align(source, target, seeds)
+        if k_csls is not None and space.hubness_k != k_csls:
+            there = False
+            space.use_k_csls(k_csls)
+            space.measure_hubness()
+        if not there:
+            space.save(folder)
         return space
 
     def place(self, source: Embeddings, target: Embeddings, seeds: Lexicon | None) -> Path | None:

@@ -81,6 +81,16 @@ class Space:
             self.__dict__.pop("retriever", None)
         self.settings["k_csls"] = k
 
+    def measure_hubness(self) -> None:
+        """Measure the hubness of all words now, so that it is saved with them."""
+        _ = self.retriever.hubness
+
+    @property
+    def hubness_k(self) -> int | None:
+        """The k of CSLS that the hubness is known for."""
+        measured = self._measured()
+        return measured[0] if measured is not None else None
+
     def _measured(self) -> tuple[int, Sides] | None:
         """The hubness, if it was ever measured: by the engine in use, or before saving."""
         retriever: Retriever | None = self.__dict__.get("retriever")
