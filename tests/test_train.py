@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 import blicer.train as chain
+import blicer.workshop
 from blicer.align.procrustes import Procrustes
 from blicer.align.space import Space
 from blicer.candidates import queries_with_gold
@@ -20,6 +21,7 @@ from blicer.config import Config
 from blicer.embeddings import Embeddings
 from blicer.errors import BlicerError, InputError
 from blicer.lexicon import Lexicon
+from blicer.pairs import COLUMNS
 from blicer.recipe import Recipe, make_aligner, preset_for
 from blicer.reranker import Reranker
 from blicer.scorers.cross_encoder import CrossEncoderScorer
@@ -153,6 +155,39 @@ def test_held_out_pairs_that_share_words_with_the_rest_are_neither_taught_nor_as
     every_other = Lexicon(pair for pair in chained if pair[0] in list(chained.targets)[::2])
     view = workshop.view(fitted, every_other, chained)  # no target is held out: one direction
     assert len(view.parts) == len(every_other.targets)
+
+
+def test_pairs_are_built_once_for_the_same_space_seeds_and_settings(
+    sides: tuple[Embeddings, Embeddings],
+    seeds: Lexicon,
+    config: Config,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Other training seeds, templates and encoders are taught the same pairs."""
+    built = []
+    usual = blicer.workshop.build_pairs
+    monkeypatch.setattr(
+        blicer.workshop, "build_pairs", lambda *a, **o: built.append(a) or usual(*a, **o)
+    )
+    recipe = Recipe(space="procrustes", scorers=("spelling",))
+    rest, held = seeds.split(0.3, seed=1, share_targets=False)
+
+    def pairs(reserved: Lexicon | None, **changed: Any) -> Any:
+        workshop = Workshop(*sides, config.replace(n_aug=20, **changed), recipe, tmp_path)
+        return workshop.pairs(workshop.space(rest), rest, reserved)
+
+    first = pairs(held)
+    again = pairs(held, seed=7, template="T2", epochs=3)
+    assert len(built) == 1
+    assert (again.scaling, again.report) == (first.scaling, first.report)
+    for name in COLUMNS:
+        np.testing.assert_array_equal(getattr(again, name), getattr(first, name))
+        assert getattr(again, name).dtype == getattr(first, name).dtype
+    pairs(None)
+    pairs(held, alpha=0.123)
+    pairs(held, n_neg=2)
+    assert len(built) == 4
 
 
 def test_folds_hold_out_every_seed_once(seeds: Lexicon) -> None:

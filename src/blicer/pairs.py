@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -15,7 +16,8 @@ import numpy.typing as npt
 
 from blicer.augmentation import silver_pairs
 from blicer.config import Config
-from blicer.errors import InputError
+from blicer.errors import FileError, InputError
+from blicer.files import atomic_folder, read_json, write_json
 from blicer.pair_keys import Pairs, as_pairs, first_occurrences, pair_keys
 from blicer.scaling import Scaling, fit_scaling
 from blicer.templates import Template
@@ -26,6 +28,10 @@ if TYPE_CHECKING:
 
 KINDS = ("seed", "silver", "negative")
 SEED, SILVER, NEGATIVE = range(len(KINDS))
+# What of the configuration the pairs depend on.
+SETTINGS = ("n_neg", "n_rep", "n_aug", "n_freq", "n_aug_pool", "delta", "alpha", "k_csls")
+COLUMNS = ("source", "target", "score", "scaled", "label", "kind", "weight")
+ARRAYS, ABOUT = "pairs.safetensors", "pairs.json"
 
 Floats = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int64]
@@ -112,8 +118,32 @@ class TrainingPairs:
 
     def only(self, rows: npt.NDArray[np.bool_]) -> TrainingPairs:
         """Some of the pairs; scaling and report stay those of all."""
-        names = ("source", "target", "score", "scaled", "label", "kind", "weight")
-        return replace(self, **{name: getattr(self, name)[rows] for name in names})
+        return replace(self, **{name: getattr(self, name)[rows] for name in COLUMNS})
+
+    def save(self, folder: Path) -> None:
+        """Write the pairs for ``load``; what the report says of coverage is not kept."""
+        from safetensors.numpy import save_file
+
+        report = {key: value for key, value in self.report.to_dict().items() if key != "coverage"}
+        with atomic_folder(folder) as temporary:
+            arrays = {name: np.ascontiguousarray(getattr(self, name)) for name in COLUMNS}
+            save_file(arrays, temporary / ARRAYS)
+            write_json(temporary / ABOUT, {"scaling": self.scaling.to_dict(), "report": report})
+
+    @classmethod
+    def load(cls, folder: Path) -> TrainingPairs:
+        from safetensors import SafetensorError
+        from safetensors.numpy import load_file
+
+        about = read_json(folder / ABOUT)
+        try:
+            return cls(
+                **load_file(folder / ARRAYS),
+                scaling=Scaling.from_dict(about["scaling"]),
+                report=PairsReport(**about["report"]),
+            )
+        except (OSError, SafetensorError, KeyError, TypeError, InputError) as error:
+            raise FileError(folder, f"cannot be read as training pairs ({error})") from error
 
     def expanded(self, *, repeat: bool = True) -> tuple[Integers, npt.NDArray[np.bool_]]:
         """Row of each training example, both orders, and whether it is in the reverse order."""

@@ -13,7 +13,7 @@ import numpy as np
 from blicer.errors import FileError
 
 # What stages are called (also encoded words, by their digest), with what stands beside them.
-_STAGE = re.compile(r"\.?(?:(?:space|reranker|shared-reranker|c2)-)?[0-9a-f]{16,24}(?:\..*)?")
+_STAGE = re.compile(r"\.?(?:(?:space|pairs|reranker|shared-reranker|c2)-)?[0-9a-f]{16,24}(?:\..*)?")
 
 
 def stage_folder(folder: Path, kind: str, *what: Any) -> Path:

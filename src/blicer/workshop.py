@@ -23,7 +23,7 @@ from blicer.errors import InputError
 from blicer.languages import language_name
 from blicer.lexicon import Lexicon
 from blicer.mixing import Scorer
-from blicer.pairs import Examples, TrainingPairs, build_pairs
+from blicer.pairs import SETTINGS, Examples, TrainingPairs, build_pairs
 from blicer.progress import note
 from blicer.recipe import Recipe, make_aligner
 from blicer.scorers import check_scorer, make_scorer
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from blicer.reranker import Reranker
 
 FEWEST_SEEDS = 20
+NONE = Lexicon([])
 
 
 @dataclass(frozen=True)
@@ -155,9 +156,18 @@ class Workshop:
 
     def pairs(self, space: Space, seeds: Lexicon, reserved: Lexicon | None = None) -> TrainingPairs:
         """Positives and hard negatives (METHOD.md §2), with what was dropped said."""
-        held = reserved.indices(space.source, space.target) if reserved is not None else None
-        known = seeds.indices(space.source, space.target)
-        pairs = build_pairs(space.retriever, known, self.config, reserved=held)
+        known, held = (
+            lexicon.indices(space.source, space.target) for lexicon in (seeds, reserved or NONE)
+        )
+        mapped = digest(space.source.vectors, space.target.vectors)
+        settings = self.config.only(SETTINGS)
+        stage = self.stage("pairs", settings, mapped, digest(known), digest(held))
+        if stage is not None and stage.is_dir():
+            pairs = TrainingPairs.load(stage)
+        else:
+            pairs = build_pairs(space.retriever, known, self.config, reserved=held)
+            if stage is not None:
+                pairs.save(stage)
         for line in pairs.report.lines():
             note(line)
         return pairs

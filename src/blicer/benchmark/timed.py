@@ -44,6 +44,9 @@ class TimedWorkshop(Workshop):
 
         return self._timed(make)
 
+    def pairs(self, space: Space, seeds: Lexicon, reserved: Lexicon | None = None) -> TrainingPairs:
+        return self._timed(lambda: super(TimedWorkshop, self).pairs(space, seeds, reserved))
+
     def cross_encoder(self, space: Space, pairs: TrainingPairs) -> CrossEncoderScorer:
         return self._timed(lambda: super(TimedWorkshop, self).cross_encoder(space, pairs))
 
