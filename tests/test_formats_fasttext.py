@@ -151,6 +151,10 @@ def test_pruned_n_grams(matrix: np.ndarray, tmp_path: Path) -> None:
     np.testing.assert_allclose(found["the"], matrix[[1, 2, 3]].mean(axis=0), atol=1e-6)
     write_model(path, matrix[:2], minn=3, maxn=3, pruned={}, words=WORDS[:2])
     np.testing.assert_array_equal(Embeddings.load(path)["the"], matrix[1])
+    for row in (-1, 2):  # there are two rows of n-grams: 0 and 1
+        write_model(path, matrix[:4], minn=3, maxn=3, pruned={1: 0, 2: row}, words=WORDS[:2])
+        with pytest.raises(FileError, match="is cut off or damaged"):
+            Embeddings.load(path)
 
 
 def test_broken_models(matrix: np.ndarray, tmp_path: Path) -> None:
