@@ -304,8 +304,10 @@ def test_no_query_gives_no_answer() -> None:
     assert Retriever(np.eye(3), np.eye(3)).gold_ranks([], []).shape == (0,)
 
 
-def test_probe_answers_yes_or_no() -> None:
-    assert retrieval.bf16_is_faster("cpu") in (True, False)
+def test_processors_scan_in_fp32_unless_asked() -> None:
+    cpu = torch.device("cpu")
+    assert retrieval.scan_dtype("auto", cpu, 1e15) == torch.float32
+    assert retrieval.scan_dtype("bf16", cpu, 1.0) == torch.bfloat16
 
 
 @pytest.mark.parametrize(

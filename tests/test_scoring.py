@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -182,13 +183,16 @@ def test_unequal_numbers_of_texts() -> None:
 
 
 def test_half_precision_only_where_it_helps(monkeypatch: pytest.MonkeyPatch) -> None:
+    large, small = (SimpleNamespace(config=SimpleNamespace(hidden_size=n)) for n in (1024, 256))
     monkeypatch.setattr("blicer.crossencoder.encoder._cpu_has_bf16", lambda: False)
-    assert resolve_precision("auto", CPU) is None
+    assert resolve_precision("auto", CPU, large) is None
     monkeypatch.setattr("blicer.crossencoder.encoder._cpu_has_bf16", lambda: True)
-    assert resolve_precision("auto", CPU) == torch.bfloat16
-    assert resolve_precision("fp32", CPU) is None
+    assert resolve_precision("auto", CPU, large) == torch.bfloat16
+    assert resolve_precision("auto", CPU, small) is None
+    assert resolve_precision("bf16", CPU, small) == torch.bfloat16
+    assert resolve_precision("fp32", CPU, large) is None
     with pytest.raises(InputError, match="precision is 'int8'"):
-        resolve_precision("int8", CPU)
+        resolve_precision("int8", CPU, large)
 
 
 # -- the cache ---------------------------------------------------------------------------------

@@ -120,7 +120,7 @@ class Reranker:
         vocabulary = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
         backend = getattr(tokenizer, "backend_tokenizer", None)
         rules = [str(getattr(backend, part, "")) for part in ("normalizer", "pre_tokenizer")]
-        dtype = resolve_precision(self.precision, self.device)
+        dtype = resolve_precision(self.precision, self.device, self.model)
         return fingerprint(self.model, vocabulary, rules, self.settings.max_length, dtype)
 
     # -- training ----------------------------------------------------------------------------------
@@ -150,7 +150,7 @@ class Reranker:
             raise InputError("early_stopping needs held-out pairs: give validation")
         workers = find_workers(self.device)
         self._device = getattr(workers, "device", self.device)
-        autocast = resolve_precision(self.precision, self.device)
+        autocast = resolve_precision(self.precision, self.device, self.model)
         goal = run_fingerprint(
             self.settings,
             data,
@@ -248,7 +248,7 @@ class Reranker:
             left,
             right,
             device=self.device,
-            autocast=resolve_precision(self.precision, self.device),
+            autocast=resolve_precision(self.precision, self.device, self.model),
             cache=self._cache,
         )
 

@@ -127,7 +127,12 @@ class RunningTopK:
 
 def _best_of_tile(tile: Tensor, k: int, columns: bool) -> tuple[Tensor, Tensor, Tensor]:
     """The k best numbers of every word of a tile, as (word, place, value)."""
-    value, place = top_k(tile.T.contiguous() if columns else tile, k)
+    block = tile.T.contiguous() if columns else tile
+    if tile.dtype == torch.float32:
+        value, place = top_k(block, k)
+    else:  # in bf16 nearly all tie; rescoring settles that
+        best, place = block.float().topk(k, dim=1)
+        value = best.to(tile.dtype)
     word = torch.arange(len(value), device=tile.device).repeat_interleave(k)
     return word, place.flatten(), value.flatten()
 

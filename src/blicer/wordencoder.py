@@ -82,7 +82,7 @@ class WordEncoder:
         if "token_type_ids" in self._names:
             inputs["token_type_ids"] = torch.zeros_like(padded)
         on_device = {key: value.to(self.device) for key, value in inputs.items()}
-        autocast = resolve_precision(self.precision, self.device)
+        autocast = resolve_precision(self.precision, self.device, self.model)
         with torch.autocast(self.device.type, dtype=autocast, enabled=autocast is not None):
             hidden: Tensor = self.model(**on_device).last_hidden_state
         return hidden[:, 0].float()
