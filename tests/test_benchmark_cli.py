@@ -112,7 +112,7 @@ def test_from_files_to_a_table_and_a_row_run_again(
     assert again.exit_code == 0
     assert not list((out / "work").glob("space-*"))
     assert read_table(out / "results.tsv") == rows
-    shown = call("plan", *options[1:-2])
+    shown = call("plan", *options[1:])
     assert shown.stdout.splitlines()[-1] == "2 units, 2 done, 0 to do"
 
     monkeypatch.setattr(pool, "LocalPool", InThisProcess)  # for speed

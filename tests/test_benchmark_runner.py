@@ -135,6 +135,18 @@ def test_a_method_that_has_other_settings_since_then_is_run_again(
     assert left_to_do(tasks, results) == []
 
 
+def test_another_version_of_lite_is_run_again(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (task,) = plan(dataset, "lite")
+    results = Results(tmp_path)
+    systems: dict[str, Any] = {name: {} for name in task.unit.systems}
+    results.write({**failed(task, ""), "status": "done", "systems": systems})
+    assert left_to_do([task], results) == []
+    monkeypatch.setattr("blicer.lite.version", lambda: "another")
+    assert left_to_do([task], results) == [task]
+
+
 def test_systems_left_out_for_a_package_come_once_it_is_there(
     dataset: Dataset, encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -71,12 +71,14 @@ class Results:
         return sorted(found, key=_order)
 
     def finished(self, task: Task) -> bool:
-        """Whether the unit is done, by the method as it is now, with every system asked for now."""
+        """Whether the unit is done, by method and encoder as they are now, with all asked for."""
         outcome = self.done(task.key)
-        if outcome is None or outcome.get("space_settings", task.space_settings) != (
-            task.space_settings
-        ):
+        if outcome is None:
             return False
+        for name in ("space_settings", "encoder_version"):
+            now = getattr(task, name)
+            if outcome.get(name, now) != now:
+                return False
         missing = set(task.unit.systems).difference(outcome["systems"])
         return missing <= set(outcome["dropped"]) and not could_run_now(missing)
 

@@ -15,6 +15,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from blicer import lite
 from blicer.align import METHODS
 from blicer.benchmark.dataset import UNSUPERVISED, ZERO_SHOT, Dataset, Digests
 from blicer.benchmark.machine import machine, source_revision, versions
@@ -116,6 +117,12 @@ class Task:
         settings = make_aligner(self.unit.space, self.config.preset, recipe).settings
         plain: dict[str, Any] = json.loads(json.dumps(settings))
         return plain
+
+    @property
+    def encoder_version(self) -> str:
+        """Of the encoder that comes with blicer, which may be another in the next release. Like
+        the settings of the method it stands beside the figures, not in the key."""
+        return lite.version() if self.unit.encoder == lite.NAME else ""
 
     def with_systems(self, names: tuple[str, ...]) -> Task:
         return replace(self, unit=replace(self.unit, systems=names))
@@ -257,6 +264,7 @@ def describe(task: Task, status: str, error: str = "") -> dict[str, Any]:
         "unit": task.unit.to_dict(),
         "config": task.config.to_dict(),
         "space_settings": task.space_settings,
+        "encoder_version": task.encoder_version,
         "data": task.data,
         "ended": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "versions": versions(),

@@ -66,6 +66,28 @@ Pivot = Annotated[str, typer.Option(help="The language between, for zero-shot.")
 Settings = Annotated[
     list[str] | None, typer.Option("--set", help="One setting, NAME=VALUE; may be repeated.")
 ]
+Jobs = Annotated[
+    int, typer.Option(min=1, help="Units at a time; fewer if memory does not suffice.")
+]
+Threads = Annotated[
+    int, typer.Option(min=0, help="Threads of a unit; 0: the cores divided by the jobs.")
+]
+RayAddress = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS",
+        help="Run the units on a Ray cluster: its address, auto for the one that this machine "
+        "belongs to, or local for one of this machine's own. Data and OUTPUT must have the "
+        "same path on every node.",
+    ),
+]
+CpusPerUnit = Annotated[float, typer.Option(min=0.1, help="With --ray: cores that a unit needs.")]
+GpusPerUnit = Annotated[
+    float, typer.Option(min=0, help="With --ray: GPUs that a unit needs; 0.5 shares one.")
+]
+KeepRerankers = Annotated[
+    bool, typer.Option("--keep-rerankers", help="Keep the trained models in OUTPUT/work.")
+]
 
 
 @benchmark.command()
@@ -85,30 +107,12 @@ def run(
     max_words: MaxWords = 200_000,
     pivot: Pivot = "en",
     settings: Settings = None,
-    jobs: Annotated[
-        int, typer.Option(min=1, help="Units at a time; fewer if memory does not suffice.")
-    ] = 1,
-    threads: Annotated[
-        int, typer.Option(min=0, help="Threads of a unit; 0: the cores divided by the jobs.")
-    ] = 0,
-    ray: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ADDRESS",
-            help="Run the units on a Ray cluster: its address, auto for the one that this machine "
-            "belongs to, or local for one of this machine's own. Data and OUTPUT must have the "
-            "same path on every node.",
-        ),
-    ] = None,
-    cpus_per_unit: Annotated[
-        float, typer.Option(min=0.1, help="With --ray: cores that a unit needs.")
-    ] = 1,
-    gpus_per_unit: Annotated[
-        float, typer.Option(min=0, help="With --ray: GPUs that a unit needs; 0.5 shares one.")
-    ] = 0,
-    keep_rerankers: Annotated[
-        bool, typer.Option("--keep-rerankers", help="Keep the trained models in OUTPUT/work.")
-    ] = False,
+    jobs: Jobs = 1,
+    threads: Threads = 0,
+    ray: RayAddress = None,
+    cpus_per_unit: CpusPerUnit = 1,
+    gpus_per_unit: GpusPerUnit = 0,
+    keep_rerankers: KeepRerankers = False,
 ) -> None:
     """Measure every combination; the same command goes on where a killed run stopped.
 
@@ -169,8 +173,17 @@ def plan(
     max_words: MaxWords = 200_000,
     pivot: Pivot = "en",
     settings: Settings = None,
+    jobs: Jobs = 1,
+    threads: Threads = 0,
+    ray: RayAddress = None,
+    cpus_per_unit: CpusPerUnit = 1,
+    gpus_per_unit: GpusPerUnit = 0,
+    keep_rerankers: KeepRerankers = False,
 ) -> None:
-    """Say what `run` with these options would do, and what of it is there already."""
+    """Say what `run` with these options would do, and what of it is there already.
+
+    How it would be run (--jobs, --ray ...) makes no difference to that.
+    """
     from blicer.benchmark.results import Results
 
     found, results = _dataset(dataset, data), Results(output)

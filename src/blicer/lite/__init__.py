@@ -28,8 +28,7 @@ def path() -> Path:
         raise FileError(
             HERE / MANIFEST, "is missing: this copy of blicer comes without its encoder"
         )
-    version = hashlib.sha256((HERE / MANIFEST).read_bytes()).hexdigest()[:12]
-    folder = cache_folder() / f"{NAME}-{version}"
+    folder = cache_folder() / f"{NAME}-{version()}"
     if (folder / "model.safetensors").is_file():
         return folder
     try:
@@ -42,6 +41,11 @@ def path() -> Path:
         folder = Path(tempfile.mkdtemp(prefix=f"blicer-{NAME}-"))
         assemble(folder)
     return folder
+
+
+def version() -> str:
+    """A digest of all the files that the model is made of."""
+    return hashlib.sha256((HERE / MANIFEST).read_bytes()).hexdigest()[:12]
 
 
 def cache_folder() -> Path:
