@@ -12,15 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks import c1_step
+from blicer import sparse
 from blicer.align import mining
 from blicer.align.contrastive import Contrastive, closed_form_maps
 from blicer.align.contrastive_step import contrastive_step
-from blicer.align.mining import NegativeMiner, Transposed, _best, pair_products
+from blicer.align.mining import NegativeMiner, Transposed, _best
 from blicer.align.space import Space
 from blicer.align.vecmap import VecMap
 from blicer.embeddings import Embeddings
 from blicer.errors import InputError
 from blicer.lexicon import Lexicon
+from blicer.sparse import pair_products
 
 QUICK: dict[str, Any] = {"steps": 6, "negatives": 20, "mined_pairs": 100, "device": "cpu"}
 
@@ -137,7 +139,8 @@ def test_products_without_sparse_kernels(monkeypatch: pytest.MonkeyPatch) -> Non
     weights = torch.rand(9, 4, generator=random)
     transposed = Transposed.of(columns, 20)
     with_kernels = pair_products(left, right, columns), transposed.weighted_rows(weights, left)
-    monkeypatch.setattr(mining, "has_sparse_kernels", lambda device: False)
+    for module in (mining, sparse):
+        monkeypatch.setattr(module, "has_sparse_kernels", lambda device: False)
     without = pair_products(left, right, columns), transposed.weighted_rows(weights, left)
     for one, other in zip(with_kernels, without, strict=True):
         assert torch.allclose(one, other, atol=1e-5)

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from blicer import rescoring, retrieval
 from blicer.errors import InputError
+from blicer.rescoring import _largest_error
 from blicer.retrieval import Retriever, top_k_both
-from blicer.scan import Scan, best_of_both
+from blicer.scan import Scan, best_of_both, best_of_rows
 from blicer.topk import RunningTopK, top_k
 
 
@@ -93,7 +94,7 @@ def test_running_lists_equal_the_whole(
         (words, numbers), (height, width) = matrix.shape, tile[::-1] if columns else tile
         for i in range(0, words, height):
             band = matrix[i : i + height]
-            lists = RunningTopK(len(band), min(k, numbers), torch.float32, whole.device)
+            lists = RunningTopK(len(band), min(k, numbers), whole.device)
             for j in range(0, numbers, width):
                 part = band[:, j : j + width]
                 lists.update((part.T if columns else part).contiguous(), j, columns=columns)
@@ -304,9 +305,36 @@ def test_no_query_gives_no_answer() -> None:
     assert Retriever(np.eye(3), np.eye(3)).gold_ranks([], []).shape == (0,)
 
 
-def test_processors_scan_in_fp32_unless_asked() -> None:
+@given(st.integers(0, 2**32 - 1), st.sampled_from([0.02, 0.3, 3.0]), st.booleans())
+@settings(max_examples=25, deadline=None)
+def test_bf16_never_misses_by_more_than_is_reckoned_with(
+    seed: int, spread: float, penalised: bool
+) -> None:
+    random = torch.Generator().manual_seed(seed)
+    centre = torch.randn(1, 40, generator=random)
+    left, right = (centre + spread * torch.randn(n, 40, generator=random) for n in (30, 200))
+    left, right = 2 * torch.nn.functional.normalize(left), torch.nn.functional.normalize(right)
+    penalty = torch.rand(200, generator=random) if penalised else None
+    coarse, _ = best_of_rows(
+        Scan(left.bfloat16(), right.bfloat16(), penalty), 200, memory_gb=1, label=""
+    )
+    exact = left.double() @ right.double().T
+    rounded = (left.bfloat16() @ right.bfloat16().T).float()
+    if penalty is not None:
+        exact, rounded = exact - penalty, rounded - penalty
+    for kept in (1, 20, 199):
+        last = coarse[:, kept - 1]
+        above = torch.where(rounded <= last[:, None], exact, -torch.inf).amax(dim=1) - last
+        assert (above <= _largest_error(Scan(left, right, penalty), last)).all()
+
+
+def test_a_scan_is_in_bf16_if_large_and_faster(monkeypatch: pytest.MonkeyPatch) -> None:
     cpu = torch.device("cpu")
-    assert retrieval.scan_dtype("auto", cpu, 1e15) == torch.float32
+    assert retrieval.bf16_is_faster("cpu") in (True, False)
+    for faster, dtype in ((True, torch.bfloat16), (False, torch.float32)):
+        monkeypatch.setattr(retrieval, "bf16_is_faster", lambda kind, answer=faster: answer)
+        assert retrieval.scan_dtype("auto", cpu, 1e15) == dtype
+        assert retrieval.scan_dtype("auto", cpu, 1.0) == torch.float32
     assert retrieval.scan_dtype("bf16", cpu, 1.0) == torch.bfloat16
 
 

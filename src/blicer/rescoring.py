@@ -6,10 +6,12 @@ import torch
 from torch import Tensor
 
 from blicer.scan import Scan, best_of_rows
+from blicer.sparse import pair_products
 from blicer.topk import top_k
 
-NUMBERS_AT_ONCE = 2**26  # of gathered vectors: 256 MB
+PAIRS_AT_ONCE = 2**22
 UNIT_ROUNDING = 2.0**-8  # bf16 keeps eight bits: half of the last one's step
+SUMMATION = 1e-4  # more than what adding up in fp32, in any order, changes of a cosine
 
 
 def in_fp32(
@@ -24,18 +26,17 @@ def in_fp32(
     values = torch.empty(len(indices), k, device=scan.left.device)
     places = torch.empty(len(indices), k, dtype=torch.int64, device=scan.left.device)
     chosen = indices.long().sort(dim=1).values  # by index, so that ties fall to frequent words
-    fitting = min(NUMBERS_AT_ONCE, int(memory_gb * 2**28))
-    step = max(1, fitting // (chosen.shape[1] * scan.left.shape[1]))
+    step = max(1, PAIRS_AT_ONCE // chosen.shape[1])
     for start in range(0, len(chosen), step):
         part = slice(start, start + step)
-        exact = torch.bmm(scan.right[chosen[part]], scan.left[part].unsqueeze(2)).squeeze(2)
+        exact = pair_products(scan.left[part].contiguous(), scan.right, chosen[part])
         if scan.penalty is not None:
             exact = exact - scan.penalty[chosen[part]]
         values[part], found = top_k(exact, k)
         places[part] = chosen[part].gather(1, found)
     if chosen.shape[1] < len(scan.right):
-        unsure = values[:, -1] <= coarse[:, -1].float() + _largest_error(scan)
-        again = unsure.nonzero().flatten()
+        last = coarse[:, -1].float()
+        again = (values[:, -1] <= last + _largest_error(scan, last)).nonzero().flatten()
         if len(again):
             values[again], places[again] = best_of_rows(
                 Scan(scan.left[again], scan.right, scan.penalty),
@@ -46,12 +47,26 @@ def in_fp32(
     return values, places
 
 
-def _largest_error(scan: Scan) -> float:
-    """How far a bf16 score can be from the fp32 one, for right rows of unit length.
+def _largest_error(scan: Scan, last: Tensor) -> Tensor:
+    """By how much fp32 may score a word that bf16 left out above ``last``, for each left row.
 
-    Both factors, their product, the penalty and the difference are rounded.
+    With x', y' the rounded rows, x·y - x'·y' = (x - x')·y + x'·(y - y'), and no product is above
+    that of the lengths. The product itself is rounded, too: by its own size, which for a word that
+    was left out is at most ``last`` and the largest penalty.
     """
-    length = float(scan.left.norm(dim=1).max()) if len(scan.left) else 0.0
-    penalty = float(scan.penalty.abs().max()) if scan.penalty is not None else 0.0
-    roundings = 4 * length + 2 * penalty if scan.penalty is not None else 3 * length
-    return 1.05 * UNIT_ROUNDING * roundings
+    left, left_error = _lengths(scan.left)
+    right, right_error = (each.max() for each in _lengths(scan.right))
+    penalty = scan.penalty.max() if scan.penalty is not None else 0.0
+    rounded = (last + penalty).clamp_min(0.0) * (UNIT_ROUNDING / (1 - UNIT_ROUNDING))
+    factors = left_error * right + (left + left_error) * right_error
+    bound: Tensor = factors + rounded + SUMMATION * left * right
+    return bound
+
+
+def _lengths(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """The length of each row, and of what bf16 takes away from it."""
+    lengths, errors = [], []
+    for some in rows.split(65536):
+        lengths.append(some.norm(dim=1))
+        errors.append((some - some.bfloat16().float()).norm(dim=1))
+    return torch.cat(lengths), torch.cat(errors)

@@ -7,9 +7,11 @@ Where the device multiplies bf16 much faster than fp32, the scan may run in bf16
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -28,6 +30,7 @@ Precision = Literal["auto", "fp32", "bf16"]
 BF16_MARGIN = 32
 QUERIES_AT_ONCE = 65536
 SMALL_SCAN = 2e11  # multiply-adds below which fp32 is fast enough
+FASTER = 0.75  # share of fp32's time at which products in bf16 pay
 
 
 @dataclass(frozen=True)
@@ -59,13 +62,28 @@ def as_unit_rows(matrix: Any, device: torch.device) -> Tensor:
     return rows
 
 
-def bf16_is_faster(device: torch.device) -> bool:
-    """Whether a scan in bf16 and what it takes to make it exact beat one in fp32.
+@lru_cache(maxsize=4)
+def bf16_is_faster(device_type: str) -> bool:
+    """Whether a scan in bf16 and what makes it exact beat one in fp32: measured, not guessed.
 
-    On processors they do not, not even with bf16 units: their product is two to three times as
-    fast, but real vocabularies have so many near ties that settling them takes longer than that.
+    Only the products get faster, so that they must be faster by far.
     """
-    return device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    if device_type == "cuda":
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    if device_type != "cpu":
+        return False
+    seconds = {}
+    for dtype in (torch.float32, torch.bfloat16):
+        scan = Scan(torch.ones(1024, 320, dtype=dtype), torch.ones(1024, 320, dtype=dtype))
+        buffer, whole = torch.empty(1024 * 1024), slice(None)
+        scan.tile(whole, whole, buffer)
+        times = []
+        for _ in range(7):
+            start = time.perf_counter()
+            scan.tile(whole, whole, buffer)
+            times.append(time.perf_counter() - start)
+        seconds[dtype] = min(times)
+    return seconds[torch.bfloat16] < FASTER * seconds[torch.float32]
 
 
 def scan_dtype(precision: Precision, device: torch.device, multiply_adds: float) -> torch.dtype:
@@ -75,7 +93,7 @@ def scan_dtype(precision: Precision, device: torch.device, multiply_adds: float)
     if precision == "bf16":
         return torch.bfloat16
     large = multiply_adds > SMALL_SCAN
-    if precision == "auto" and large and bf16_is_faster(device):
+    if precision == "auto" and large and bf16_is_faster(device.type):
         return torch.bfloat16
     return torch.float32
 
@@ -195,7 +213,7 @@ class Retriever:
         work = float(len(index)) * size * self.source.shape[1]
         dtype = scan_dtype(self.precision, self.device, work)
         exact = side.limited(size)
-        scan = exact.to(dtype)
+        candidates = exact.candidates.to(dtype)
         keep = min(size, k + (0 if dtype == torch.float32 else BF16_MARGIN))
         scores = np.empty((len(index), k), dtype=np.float32)
         indices = np.empty((len(index), k), dtype=np.int64)
@@ -203,7 +221,7 @@ class Retriever:
         for start in range(0, len(index), QUERIES_AT_ONCE):
             part = index[start : start + QUERIES_AT_ONCE]
             rows = side.factor * side.queries[part]
-            found = Scan(rows.to(dtype), scan.candidates, scan.candidate_hubness)
+            found = Scan(rows.to(dtype), candidates, exact.candidate_hubness)
             values, places = best_of_rows(found, keep, memory_gb=self.memory_gb, label=label)
             if dtype != torch.float32:
                 full = Scan(rows, exact.candidates, exact.candidate_hubness)
@@ -315,16 +333,6 @@ class _Side:
             self.factor,
             self.query_hubness,
             None if hubness is None else hubness[:size],
-        )
-
-    def to(self, dtype: torch.dtype) -> _Side:
-        hubness = self.candidate_hubness
-        return _Side(
-            self.queries,
-            self.candidates.to(dtype),
-            self.factor,
-            self.query_hubness,
-            None if hubness is None else hubness.to(dtype),
         )
 
     def block(self, index: Tensor) -> Tensor:

@@ -27,7 +27,10 @@ GPU_FACTOR = 8
 
 @dataclass(frozen=True)
 class Scan:
-    """The scores of all pairs of rows: left · right − penalty of the right word."""
+    """The scores of all pairs of rows: left · right − penalty of the right word.
+
+    Rows may be bf16; scores are fp32, those of bf16 rows rounded to bf16 before the penalty.
+    """
 
     left: Tensor
     right: Tensor
@@ -36,7 +39,9 @@ class Scan:
     def tile(self, rows: slice, columns: slice, buffer: Tensor) -> Tensor:
         left, right = self.left[rows], self.right[columns]
         tile = buffer[: len(left) * len(right)].view(len(left), len(right))
-        if tile.device.type == "cpu" and tile.dtype == torch.float32:
+        if left.dtype != tile.dtype:
+            tile.copy_(torch.mm(left, right.T))
+        elif tile.device.type == "cpu":
             np.matmul(left.numpy(), right.numpy().T, out=tile.numpy())
         else:
             torch.mm(left, right.T, out=tile)
@@ -69,17 +74,17 @@ def _run(
     """Feed every tile to the lists of its rows and (where ``k_columns``) of its columns."""
     height, width = _tile_shape(scan, memory_gb)
     row_bands, column_bands = _bands(len(scan.left), height), _bands(len(scan.right), width)
-    kind = (scan.left.dtype, scan.left.device)
+    device, exact = scan.left.device, scan.left.dtype == torch.float32
     # One more than asked for shows whether the last place was a tie.
     keep = min(k_rows + 1, len(scan.right))
-    rows = [RunningTopK(band.stop - band.start, keep, *kind) for band in row_bands]
+    rows = [RunningTopK(band.stop - band.start, keep, device, exact) for band in row_bands]
     keep = min(k_columns + 1, len(scan.left))
-    columns = [RunningTopK(band.stop - band.start, keep, *kind) for band in column_bands]
+    columns = [RunningTopK(band.stop - band.start, keep, device, exact) for band in column_bands]
     tiles = ((i, j) for i in range(len(row_bands)) for j in range(len(column_bands)))
     lock = Lock()
 
     def work(running: progress.Task) -> None:
-        buffer = torch.empty(height * width, dtype=kind[0], device=kind[1])
+        buffer = torch.empty(height * width, device=device)
         while True:
             with lock:
                 at = next(tiles, None)
@@ -94,7 +99,7 @@ def _run(
                 running.advance()
 
     with progress.task(label, len(row_bands) * len(column_bands)) as running:
-        threads = torch.get_num_threads() if kind[1].type == "cpu" else 1
+        threads = torch.get_num_threads() if device.type == "cpu" else 1
         if min(threads, len(row_bands) * len(column_bands)) <= 1:
             work(running)
         else:
@@ -142,7 +147,7 @@ def _settled(scan: Scan, bands: list[RunningTopK], k: int) -> tuple[Tensor, Tens
     """The lists of all bands, k long, with ties in the order of their indices."""
     values = torch.cat([band.values for band in bands])
     indices = torch.cat([band.indices for band in bands])
-    if values.dtype != torch.float32:  # nearly all tie, and none is returned before rescoring
+    if scan.left.dtype != torch.float32:  # nearly all tie, and none is returned before rescoring
         return values[:, :k].contiguous(), indices[:, :k].contiguous()
     tied = (values[:, 1:] == values[:, :-1]).any(dim=1).nonzero().flatten()
     values, indices = values[:, :k].contiguous(), indices[:, :k].contiguous()

@@ -16,6 +16,7 @@ from torch import Tensor
 
 GROUP = 16  # numbers folded into one maximum
 LONG_ROW = 1024  # shorter rows go to torch.topk at once
+FEW = 8  # times the numbers that are kept: of so many, few can be above the last of them
 
 
 def top_k(block: Tensor, k: int, dim: int = 1) -> tuple[Tensor, Tensor]:
@@ -65,11 +66,13 @@ class RunningTopK:
     find the groups that hold such numbers; only these are read. What was found waits until the
     band has seen twice as many numbers as at the last merge: the bar is then a little low, which
     lets some more numbers through, but there are few merges. Several threads may feed one band.
+    ``exact``: of equal numbers those of lower index are kept; numbers that bf16 made nearly all
+    tie, and are not worth it.
     """
 
-    def __init__(self, words: int, keep: int, dtype: torch.dtype, device: torch.device) -> None:
-        self.keep = keep
-        self.values = torch.full((words, keep), -torch.inf, dtype=dtype, device=device)
+    def __init__(self, words: int, keep: int, device: torch.device, exact: bool = True) -> None:
+        self.keep, self.exact = keep, exact
+        self.values = torch.full((words, keep), -torch.inf, device=device)
         self.indices = torch.full((words, keep), -1, dtype=torch.int64, device=device)
         self._bar = self.values[:, -1].clone()
         self._open = True  # some list is not full yet
@@ -85,10 +88,10 @@ class RunningTopK:
         """
         offered = tile.shape[0] if columns else tile.shape[1]
         found = None
-        if not self._open and offered >= 2 * GROUP * self.keep:
+        if not self._open and offered >= FEW * self.keep:
             found = _above(tile, self._bar, self.keep, columns)
         if found is None:
-            found = _best_of_tile(tile, min(self.keep, offered), columns)
+            found = _best_of_tile(tile, min(self.keep, offered), columns, self.exact)
         word, place, value = found
         with self._lock:
             self._waiting.append((word, place + first_index, value))
@@ -110,7 +113,7 @@ class RunningTopK:
         index = torch.cat([self.indices.flatten(), *(entry[1] for entry in self._waiting)])
         value = torch.cat([self.values.flatten(), *(entry[2] for entry in self._waiting)])
         # One sort serves: the word above, its value, falling, below (an order-preserving integer).
-        bits = value.float().view(torch.int32)
+        bits = value.view(torch.int32)
         falling = torch.bitwise_not(bits ^ ((bits >> 31) & 0x7FFFFFFF)).to(torch.int64) + 2**31
         order = ((word << 32) + falling).argsort()
         word = word[order]
@@ -125,14 +128,12 @@ class RunningTopK:
         self._merged = self._seen
 
 
-def _best_of_tile(tile: Tensor, k: int, columns: bool) -> tuple[Tensor, Tensor, Tensor]:
+def _best_of_tile(
+    tile: Tensor, k: int, columns: bool, exact: bool
+) -> tuple[Tensor, Tensor, Tensor]:
     """The k best numbers of every word of a tile, as (word, place, value)."""
     block = tile.T.contiguous() if columns else tile
-    if tile.dtype == torch.float32:
-        value, place = top_k(block, k)
-    else:  # in bf16 nearly all tie; rescoring settles that
-        best, place = block.float().topk(k, dim=1)
-        value = best.to(tile.dtype)
+    value, place = top_k(block, k) if exact else block.topk(k, dim=1)
     word = torch.arange(len(value), device=tile.device).repeat_interleave(k)
     return word, place.flatten(), value.flatten()
 

@@ -11,50 +11,19 @@ have to be guessed, all words are scanned again. ``min_recall=1`` scans all word
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from blicer.sparse import csr, has_sparse_kernels, pair_products
 from blicer.topk import places_of_true
 
 ROWS_AT_ONCE = 512  # of similarities: enough for the multiplication, small for the cache
 ROUNDING = 1e-5  # of a product that is summed in another order
 MOST_TIMES = 8  # as many numbers as are asked for: then ordering whole rows is no slower
 SAMPLE = 64  # words scanned in full at every step, to measure what the pool misses
-
-
-def has_sparse_kernels(device: torch.device) -> bool:
-    """Whether torch has the sparse products below for this device (MPS has not)."""
-    return device.type in ("cpu", "cuda")
-
-
-def _csr(starts: Tensor, columns: Tensor, values: Tensor, size: tuple[int, int]) -> Tensor:
-    with warnings.catch_warnings():
-        # torch says once that CSR is in beta, and that invariants go unchecked: ours hold.
-        warnings.simplefilter("ignore", UserWarning)
-        return torch.sparse_csr_tensor(starts, columns, values, size=size, check_invariants=False)
-
-
-def pair_products(left: Tensor, right: Tensor, columns: Tensor) -> Tensor:
-    """``out[i, j] = left[i] · right[columns[i, j]]`` without gathering the vectors."""
-    rows, width = columns.shape
-    if has_sparse_kernels(left.device):
-        starts = torch.arange(0, rows * width + 1, width, device=left.device)
-        pattern = _csr(
-            starts, columns.reshape(-1), left.new_zeros(rows * width), (rows, len(right))
-        )
-        products: Tensor = torch.sparse.sampled_addmm(pattern, left, right.T, beta=0.0).values()
-        return products.view(rows, width)
-    part = max(1, 2**26 // (width * left.shape[1]))
-    return torch.cat(
-        [
-            torch.bmm(right[columns[i : i + part]], left[i : i + part, :, None]).squeeze(2)
-            for i in range(0, rows, part)
-        ]
-    )
 
 
 def weighted_rows(weights: Tensor, columns: Tensor, right: Tensor) -> Tensor:
@@ -89,7 +58,7 @@ class Transposed:
         starts = torch.cat([passed[:1], passed[self.ends]])
         candidates = len(self.ends)
         if has_sparse_kernels(left.device):
-            return _csr(starts, query, values, (candidates, len(left))) @ left
+            return csr(starts, query, values, (candidates, len(left))) @ left
         rows = torch.repeat_interleave(torch.arange(candidates, device=left.device), starts.diff())
         out = left.new_zeros(candidates, left.shape[1])
         part = max(1, 2**26 // left.shape[1])
