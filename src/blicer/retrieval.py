@@ -98,6 +98,20 @@ def scan_dtype(precision: Precision, device: torch.device, multiply_adds: float)
     return torch.float32
 
 
+def nearest(
+    scan: Scan, k: int, *, precision: Precision = "auto", memory_gb: float, label: str
+) -> tuple[Tensor, Tensor]:
+    """Scores and indices of the k best right words of each left row (both fp32), best first."""
+    work = float(len(scan.left)) * len(scan.right) * scan.left.shape[1]
+    dtype = scan_dtype(precision, scan.left.device, work)
+    if dtype == torch.float32:
+        return best_of_rows(scan, k, memory_gb=memory_gb, label=label)
+    coarse = Scan(scan.left.to(dtype), scan.right.to(dtype), scan.penalty)
+    keep = min(k + BF16_MARGIN, len(scan.right))
+    scores, indices = best_of_rows(coarse, keep, memory_gb=memory_gb, label=label)
+    return in_fp32(scan, scores, indices, k, memory_gb=memory_gb)
+
+
 def top_k_both(
     source: Tensor,
     target: Tensor,
@@ -210,22 +224,16 @@ class Retriever:
         if k < 1:
             raise InputError(f"k is {k}; expected 1 or more")
         k = min(k, size)
-        work = float(len(index)) * size * self.source.shape[1]
-        dtype = scan_dtype(self.precision, self.device, work)
         exact = side.limited(size)
-        candidates = exact.candidates.to(dtype)
-        keep = min(size, k + (0 if dtype == torch.float32 else BF16_MARGIN))
         scores = np.empty((len(index), k), dtype=np.float32)
         indices = np.empty((len(index), k), dtype=np.int64)
         label = "searching translations" if not reverse else "searching sources"
         for start in range(0, len(index), QUERIES_AT_ONCE):
             part = index[start : start + QUERIES_AT_ONCE]
-            rows = side.factor * side.queries[part]
-            found = Scan(rows.to(dtype), candidates, exact.candidate_hubness)
-            values, places = best_of_rows(found, keep, memory_gb=self.memory_gb, label=label)
-            if dtype != torch.float32:
-                full = Scan(rows, exact.candidates, exact.candidate_hubness)
-                values, places = in_fp32(full, values, places, k, memory_gb=self.memory_gb)
+            scan = Scan(side.factor * side.queries[part], exact.candidates, exact.candidate_hubness)
+            values, places = nearest(
+                scan, k, precision=self.precision, memory_gb=self.memory_gb, label=label
+            )
             values = values - exact.query_constant(part)[:, None]
             done = slice(start, start + len(part))
             scores[done], indices[done] = values.cpu().numpy(), places.cpu().numpy()

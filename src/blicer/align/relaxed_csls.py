@@ -16,7 +16,8 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor
 
-from blicer.scan import Scan, best_of_rows
+from blicer.retrieval import nearest
+from blicer.scan import Scan
 
 Maps = tuple[Tensor | None, Tensor | None]  # of source and target; None leaves a side as it is
 
@@ -109,7 +110,7 @@ class RelaxedCSLS:
 
     def _nearest(self, queries: Tensor, words: Tensor) -> tuple[Tensor, Tensor]:
         k = min(self.neighbours, len(words))
-        return best_of_rows(Scan(queries, words), k, memory_gb=self.memory_gb, label="neighbours")
+        return nearest(Scan(queries, words), k, memory_gb=self.memory_gb, label="neighbours")
 
     def _gradient(
         self, side: Side, seeds: Mapped, sums: Tensor, others: Tensor, near: Tensor
