@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from blicer.retrieval import Retriever
+from blicer.retrieval import Retriever, bf16_is_faster
 
 K_CSLS, K, DIM = 10, 28, 300
 BLOCK = 2048
@@ -93,16 +93,23 @@ def run(words: int = 100_000, queries: int = 5000, with_faiss: bool = True) -> d
     asked = torch.randperm(words, generator=torch.Generator().manual_seed(1))[:queries]
     bare_product(source[:BLOCK], target)  # warm up
 
-    def ours() -> tuple[Any, Any, np.ndarray]:
-        retriever = Retriever(source, target, device="cpu")
+    def ours(precision: str) -> tuple[Any, Any, np.ndarray]:
+        retriever = Retriever(source, target, device="cpu", precision=precision)  # type: ignore[arg-type]
         found = retriever.search(K, asked.numpy())
         return (*retriever.hubness, found.indices)
 
     seconds: dict[str, float] = {}
     seconds["bare fp32 product"], _ = timed(lambda: bare_product(source, target))
-    seconds["blicer"], exact = timed(ours)
+    seconds["blicer fp32"], exact = timed(lambda: ours("fp32"))
     result: dict[str, Any] = {"words": words, "queries": queries, "dim": DIM}
-    best = "blicer"
+    best = "blicer fp32"
+    if bf16_is_faster("cpu"):
+        best = "blicer bf16"
+        seconds[best], scanned = timed(lambda: ours("bf16"))
+        result["bf16 candidates equal to fp32"] = float((scanned[2] == exact[2]).mean())
+        result["bf16 hubness, largest difference"] = float(
+            max((a - b).abs().max() for a, b in zip(scanned[:2], exact[:2], strict=True))
+        )
     seconds["usual recipe"], usual = timed(lambda: usual_recipe(source, target, asked))
     result["candidates equal to the usual recipe"] = float((usual[2].numpy() == exact[2]).mean())
     if with_faiss:
