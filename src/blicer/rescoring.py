@@ -51,13 +51,13 @@ def _largest_error(scan: Scan, last: Tensor) -> Tensor:
     """By how much fp32 may score a word that bf16 left out above ``last``, for each left row.
 
     With x', y' the rounded rows, x·y - x'·y' = (x - x')·y + x'·(y - y'), and no product is above
-    that of the lengths. The product itself is rounded, too: by its own size, which for a word that
-    was left out is at most ``last`` and the largest penalty.
+    that of the lengths. The product itself is rounded, too, in proportion to its size: that of a
+    word near ``last`` is at most ``last`` and the largest penalty, and one far below stays below.
     """
     left, left_error = _lengths(scan.left)
     right, right_error = (each.max() for each in _lengths(scan.right))
-    penalty = scan.penalty.max() if scan.penalty is not None else 0.0
-    rounded = (last + penalty).clamp_min(0.0) * (UNIT_ROUNDING / (1 - UNIT_ROUNDING))
+    penalty = scan.penalty.abs().max() if scan.penalty is not None else 0.0
+    rounded = (last.abs() + penalty) * (UNIT_ROUNDING / (1 - UNIT_ROUNDING))
     factors = left_error * right + (left + left_error) * right_error
     bound: Tensor = factors + rounded + SUMMATION * left * right
     return bound
