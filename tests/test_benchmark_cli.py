@@ -19,12 +19,13 @@ from benchmark_world import (
     write_dictionaries,
     write_vectors,
 )
-from blicer.benchmark import pool, request
+from blicer.benchmark import request, rerun
 from blicer.benchmark.dataset import Dataset
 from blicer.benchmark.pool import Outcome
 from blicer.benchmark.request import ABLATIONS, read_matrix
-from blicer.benchmark.results import Results, read_table
+from blicer.benchmark.results import Results
 from blicer.benchmark.summary import cells, verdict
+from blicer.benchmark.table import read_table
 from blicer.benchmark.unit import Task, failed
 from blicer.cli import app, commands  # noqa: F401 - registers the commands
 from blicer.errors import FileError, InputError
@@ -115,9 +116,14 @@ def test_from_files_to_a_table_and_a_row_run_again(
     shown = call("plan", *options[1:])
     assert shown.stdout.splitlines()[-1] == "2 units, 2 done, 0 to do"
 
-    monkeypatch.setattr(pool, "LocalPool", InThisProcess)  # for speed
+    monkeypatch.setattr(rerun, "LocalPool", InThisProcess)  # for speed
     key = rows[0]["key"]
     result = call("rerun", out, key[:6], "--data", dataset.folder)
+    assert (result.exit_code, result.stdout.strip()) == (0, f"{key}: the same figures")
+
+    # The table alone will do, without the folder that it came from.
+    alone = shutil.copy(out / "results.tsv", tmp_path / "published.tsv")
+    result = call("rerun", alone, key, "--data", dataset.folder)
     assert (result.exit_code, result.stdout.strip()) == (0, f"{key}: the same figures")
 
     # A figure that was tampered with is found.
@@ -127,7 +133,7 @@ def test_from_files_to_a_table_and_a_row_run_again(
     file.write_text(json.dumps(outcome))
     result = call("rerun", out, key, "--data", dataset.folder)
     assert result.exit_code == 1
-    assert "space, forward: mrr was" in result.stdout
+    assert "space, en-fr: mrr was" in result.stdout
 
     # As are other data.
     other = tmp_path / "data"

@@ -20,8 +20,16 @@ from blicer.benchmark.dataset import Dataset
 from blicer.benchmark.machine import free_memory
 from blicer.benchmark.memory import jobs_that_fit, matrix_bytes, unit_memory
 from blicer.benchmark.pool import Job, LocalPool, Outcome, environment
-from blicer.benchmark.results import COLUMNS, Results, differences, read_table, rows
+from blicer.benchmark.results import Results
 from blicer.benchmark.runner import Queue, left_to_do, run_plan
+from blicer.benchmark.table import (
+    COLUMNS,
+    differences,
+    read_table,
+    recorded_task,
+    rows,
+    unit_rows,
+)
 from blicer.benchmark.unit import Task, failed
 from blicer.config import Config
 from blicer.errors import BlicerError, FileError, InputError, MissingDependency
@@ -290,29 +298,56 @@ def test_tables_and_folders_that_are_none(tmp_path: Path) -> None:
     with pytest.raises(FileError, match="names other columns"):
         read_table(tmp_path / "results.tsv")
     (tmp_path / "results.tsv").write_text("\t".join(COLUMNS) + "\na\tb\n")
-    with pytest.raises(FileError, match=r"line 2: has 2 cells, expected 32"):
+    with pytest.raises(FileError, match=r"line 2: has 2 cells, expected 40"):
         read_table(tmp_path / "results.tsv")
     (tmp_path / "units").mkdir()
     (tmp_path / "units" / "0.json").write_text("[]")
     with pytest.raises(FileError, match="is not the outcome of a unit"):
         Results(tmp_path).outcomes()
-    with pytest.raises(InputError, match=r"no unit in .* begins with 'ab'"):
-        Results(tmp_path).find("ab")
+
+
+def test_a_row_alone_tells_what_made_it(dataset: Dataset, encoder: Path, tmp_path: Path) -> None:
+    tasks = plan(
+        *(dataset, encoder),
+        spaces=["procrustes", "vecmap:semi_supervised"],
+        alphas=[0.1, 1],
+        systems=["tuned", "untuned"],
+    )
+    elsewhere = replace(tasks[0], unit=replace(tasks[0].unit, setup="zero-shot", pivot="ru"))
+    results = Results(tmp_path)
+    results.prepare()
+    for task in (*tasks, elsewhere):
+        results.write(made_up(task))
+    broken = replace(tasks[0], data={})
+    results.write(failed(broken, "no"))
+    table = read_table(results.write_table())
+    for task in (*tasks, elsewhere, broken):
+        for row in unit_rows(table, task.key.upper()[:12]):
+            assert recorded_task(row) == task
+            assert recorded_task(row).key == row["key"]
+    with pytest.raises(InputError, match="no unit with a key that begins with 'xyz'"):
+        unit_rows(table, "xyz")
+    with pytest.raises(InputError, match="6 units with a key that begins with ''"):
+        unit_rows(table, "")
 
 
 def test_what_two_outcomes_disagree_on(dataset: Dataset, encoder: Path) -> None:
     (task,) = plan(dataset, encoder)
     one, other = made_up(task), made_up(task)
     other["seconds"] = {"fit": 9.0, "score": 9.0, "total": 9.0}
-    assert differences(one, other) == []
+    assert differences(rows([one]), rows([other])) == []
     other["systems"]["tuned"]["backward"]["p@1"] = 0.25
     other["systems"]["tuned"]["weights"] = {"csls": 0.5}
-    assert differences(one, other) == [
-        "tuned, backward: p@1 was 0.5 and is 0.25",
-        "tuned: weights were {'csls': 1.0} and are {'csls': 0.5}",
+    assert differences(rows([one]), rows([other])) == [
+        "tuned, en-fr: weights was {'csls': 1.0} and is {'csls': 0.5}",
+        "tuned, fr-en: p@1 was 0.5 and is 0.25",
+        "tuned, fr-en: weights was {'csls': 1.0} and is {'csls': 0.5}",
     ]
     del other["systems"]["tuned"]
-    assert differences(one, other) == ["tuned: was there before and is not now"]
+    assert differences(rows([one]), rows([other])) == [
+        "tuned, en-fr: was there before and is not now",
+        "tuned, fr-en: was there before and is not now",
+    ]
 
 
 # -- memory --------------------------------------------------------------------------------------

@@ -75,7 +75,7 @@ def naive_step(
     return loss.item(), first.grad, second.grad
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(seed=st.integers(0, 10_000), through=st.booleans(), min_recall=st.sampled_from([0.9, 1.0]))
 def test_step_equals_naive_autograd(seed: int, through: bool, min_recall: float) -> None:
     random = torch.Generator().manual_seed(seed)

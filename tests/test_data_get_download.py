@@ -83,7 +83,7 @@ def test_goes_on_where_the_connection_was_cut(
     modified=st.sampled_from(["Mon, 06 Jan 2020 10:00:00 GMT", None]),
     chunked=st.booleans(),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_cuts_anywhere_end_in_the_same_bytes(
     one_site: Site,
     cuts: list[int],

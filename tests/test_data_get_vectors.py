@@ -57,7 +57,7 @@ def naive_first(text: bytes, n: int) -> bytes:
     end=st.sampled_from([b"\n", b"", b"\n\n \n"]),
     cuts=st.lists(st.integers(0, 900), max_size=4),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_first_words_are_the_same_wherever_the_stream_is_cut(
     one_site: Site,
     words: int,

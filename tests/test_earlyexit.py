@@ -40,7 +40,7 @@ def naive_winner(known: np.ndarray, weights: list[float], parts: np.ndarray, q: 
 
 
 @given(problems(), st.integers(1, 20))
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=250)
 def test_same_winner_as_full_scoring(
     problem: tuple[np.ndarray, list[float], np.ndarray], batch_size: int
 ) -> None:

@@ -21,7 +21,6 @@ from blicer.formats import streams
 
 ANY_FILE = settings(
     max_examples=60,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 

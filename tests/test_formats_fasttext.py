@@ -105,7 +105,7 @@ def test_known_hashes() -> None:
     assert naive_hash(b"foobar") == 0xBF9CF968
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     words=st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1), max_size=5),
     minn=st.integers(0, 4),

@@ -35,7 +35,7 @@ def naive(x: np.ndarray, y: np.ndarray, ranks_x, ranks_y, k: int) -> list[tuple[
     return pairs
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     rows=st.integers(1, 70),
     columns=st.integers(1, 70),

@@ -30,7 +30,7 @@ def vocabulary(*words: str) -> SimpleNamespace:
     return SimpleNamespace(lookup={word: row for row, word in enumerate(words)})
 
 
-@settings(deadline=None, max_examples=400)
+@settings(max_examples=400)
 @given(pairs=PAIRS)
 def test_save_and_load_give_the_same_pairs(
     tmp_path_factory: pytest.TempPathFactory, pairs: list
@@ -44,7 +44,7 @@ def test_save_and_load_give_the_same_pairs(
     assert lexicon.pairs == list(dict.fromkeys(pairs))
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(pairs=PAIRS)
 def test_folding_case_is_the_same_as_folding_the_words(
     tmp_path_factory: pytest.TempPathFactory, pairs: list

@@ -435,7 +435,7 @@ NOISE = st.binary(max_size=200) | st.lists(
 ).map(b"".join)
 
 
-@settings(deadline=None, max_examples=500)
+@settings(max_examples=500)
 @given(content=NOISE)
 def test_any_bytes_give_pairs_or_a_sentence(
     tmp_path_factory: pytest.TempPathFactory, content: bytes

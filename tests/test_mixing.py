@@ -27,7 +27,7 @@ def test_the_paper_mixture_by_hand() -> None:
     assert mixture.lam == pytest.approx(0.3)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(seed=st.integers(0, 10_000), queries=st.integers(1, 12), scorers=st.integers(2, 3))
 def test_no_point_of_the_grid_does_better(seed: int, queries: int, scorers: int) -> None:
     rng = np.random.default_rng(seed)

@@ -134,7 +134,7 @@ sizes = st.integers(4, 12)
 seed_lists = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=8)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     seed=st.integers(0, 10**6),
     n_source=sizes,
@@ -200,7 +200,7 @@ def test_build_pairs_against_a_naive_loop(
     assert report.negatives + left_out == candidates
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     seed=st.integers(0, 10**6),
     n_source=sizes,

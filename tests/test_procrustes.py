@@ -60,7 +60,7 @@ def test_result_is_a_rotation_of_the_normalised_source() -> None:
     assert (space.source.language, space.target.language) == ("en", "fr")
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(1, 30), st.integers(1, 8), st.integers(0, 1000))
 def test_map_is_orthogonal_and_best(rows: int, dim: int, seed: int) -> None:
     """No orthogonal map drawn at random comes nearer, whatever the rank of the seeds."""

@@ -66,7 +66,7 @@ def autograd_loss(
     return loss.item(), first.grad, second.grad
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(
     seed=st.integers(0, 10_000),
     cosine=st.booleans(),

@@ -131,9 +131,7 @@ def check_files(paths: tuple[Path, Path]) -> str:
     return text
 
 
-@settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(name=names, dataset=names, space=names, encoder=names, template=names, setup=names)
 def test_free_form_names_are_shown_as_they_are(
     tmp_path: Path, name, dataset, space, encoder, template, setup

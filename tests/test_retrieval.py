@@ -41,7 +41,7 @@ def spaces() -> tuple[np.ndarray, np.ndarray]:
     return source, target
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     rows=st.integers(1, 7),
     length=st.integers(1, 4000),
@@ -74,7 +74,7 @@ def test_top_k_refuses_more_than_there_is() -> None:
         top_k(torch.zeros(2, 3), 5)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     shape=st.tuples(st.integers(1, 900), st.integers(1, 900)),
     tile=st.tuples(st.integers(1, 700), st.integers(1, 700)),
@@ -103,7 +103,7 @@ def test_running_lists_equal_the_whole(
             assert torch.equal(band.gather(1, lists.indices), lists.values)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     shape=st.tuples(st.integers(1, 500), st.integers(1, 3000)),
     k=st.integers(1, 12),
@@ -306,7 +306,7 @@ def test_no_query_gives_no_answer() -> None:
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from([0.02, 0.3, 3.0]), st.booleans(), st.booleans())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_bf16_never_misses_by_more_than_is_reckoned_with(
     seed: int, spread: float, penalised: bool, opposite: bool
 ) -> None:

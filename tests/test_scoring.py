@@ -52,7 +52,7 @@ TEXTS = st.lists(st.text("abcчé (!)'`漢", max_size=24), min_size=2, max_size=
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(texts=TEXTS, max_length=st.integers(7, 24))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_assembled_pairs_are_the_tokenizers_own(
     loaded: dict[str, tuple[Any, Any]], kind: str, texts: list[str], max_length: int
 ) -> None:

@@ -216,46 +216,19 @@ def report(
 
 @benchmark.command()
 def rerun(
-    output: Annotated[Path, typer.Argument(metavar="OUT", help="Folder of the results.")],
+    output: Annotated[
+        Path, typer.Argument(metavar="OUT", help="Folder of the results, or a results.tsv alone.")
+    ],
     key: Annotated[str, typer.Argument(metavar="KEY", help="A row's key, or how it begins.")],
     data: Data = Path("data"),
 ) -> None:
-    """Run a row's unit again, from nothing but its file, and say if the figures are the same."""
-    import tempfile
+    """Run a row's unit again, from nothing but the row, and say if the figures are the same."""
+    from blicer.benchmark.rerun import find_rows, run_again
 
-    from blicer.benchmark.dataset import LAYOUTS, Dataset, Digests
-    from blicer.benchmark.pool import Job, LocalPool
-    from blicer.benchmark.results import Results, differences
-    from blicer.benchmark.setups import data_digests
-    from blicer.benchmark.unit import DONE, Task, Unit
-    from blicer.config import Config
-    from blicer.errors import BlicerError, InputError
-    from blicer.progress import note
-
-    before = Results(output).find(key)
-    unit = Unit.from_dict(before["unit"])
-    # An own folder may be called as a collection is; its whole path is not.
-    found = Dataset.find(unit.dataset if unit.dataset in LAYOUTS else str(data.resolve()), data)
-    now = data_digests(unit, found, Digests())
-    if other := [name for name, digest in before["data"].items() if now.get(name) != digest]:
-        raise InputError(f"the data are not those of the row: {', '.join(other)} differ")
-    task = Task(unit, Config.from_dict(before["config"]), now)
-    threads = int(before.get("machine", {}).get("threads", 1))
-    with tempfile.TemporaryDirectory() as work:
-        pool = LocalPool(Job(found, Path(work), threads), threads=threads)
-        try:
-            pool.start(task)
-            ((_, outcome),) = pool.wait()
-        finally:
-            pool.close()
-    if outcome is None or outcome["status"] != DONE:
-        raise BlicerError(outcome["error"] if outcome is not None else "the worker died")
-    if before["status"] != DONE:
-        note("the unit had failed before; it is done now")
-        return
-    said = differences(before, outcome)
+    before = find_rows(output, key)
+    said = run_again(before, data)
     if not said:
-        typer.echo(f"{before['key']}: the same figures")
+        typer.echo(f"{before[0]['key']}: the same figures")
         return
     for sentence in said:
         typer.echo(sentence)
