@@ -227,22 +227,27 @@ def test_an_interrupt_keeps_what_is_finished(
 # -- in which order ------------------------------------------------------------------------------
 
 
-@given(st.lists(st.sampled_from("abc"), min_size=1, max_size=12), st.integers(1, 4), st.randoms())
-def test_no_two_units_make_the_same_space(groups: str, capacity: int, random: Any) -> None:
+NEEDED = st.sampled_from([("a",), ("b",), ("c",), ("a", "b"), ("b", "c")])
+
+
+@given(st.lists(NEEDED, min_size=1, max_size=12), st.integers(1, 4), st.randoms())
+def test_no_two_units_make_the_same_space(
+    needed: list[tuple[str, ...]], capacity: int, random: Any
+) -> None:
     class Fake:
-        def __init__(self, group: str, number: int) -> None:
-            self.unit = type("Unit", (), {"space_group": group})
+        def __init__(self, groups: tuple[str, ...], number: int) -> None:
+            self.unit = type("Unit", (), {"space_groups": groups})
             self.key = str(number)
 
-    tasks: list[Any] = [Fake(group, number) for number, group in enumerate(groups)]
+    tasks: list[Any] = [Fake(groups, number) for number, groups in enumerate(needed)]
     queue, running, made, ended = Queue(tasks), [], set(), []
     while queue or running:
         while len(running) < capacity and (task := queue.next()) is not None:
-            group = task.unit.space_group
-            assert group in made or group not in [other.unit.space_group for other in running]
+            beside = {group for other in running for group in other.unit.space_groups}
+            assert not beside.intersection(task.unit.space_groups) - made
             running.append(task)
         task = running.pop(random.randrange(len(running)))
-        made.add(task.unit.space_group)
+        made.update(task.unit.space_groups)
         queue.ended(task, {"status": "done"})
         ended.append(task.key)
     assert sorted(ended, key=int) == [task.key for task in tasks]
@@ -348,6 +353,17 @@ def test_what_two_outcomes_disagree_on(dataset: Dataset, encoder: Path) -> None:
         "tuned, en-fr: was there before and is not now",
         "tuned, fr-en: was there before and is not now",
     ]
+
+
+def test_c2_waits_for_the_c1_that_it_is_made_from(dataset: Dataset, encoder: Path) -> None:
+    c1, c2, other = (
+        plan(dataset, encoder, spaces=[space], pairs=[pair])[0]
+        for space, pair in (("c1", "en-fr"), ("c2", "en-fr"), ("c2", "en-ru"))
+    )
+    queue = Queue([c1, c2, other])
+    assert [queue.next(), queue.next(), queue.next()] == [c1, other, None]
+    queue.ended(c1, made_up(c1))
+    assert queue.next() == c2
 
 
 # -- memory --------------------------------------------------------------------------------------

@@ -194,7 +194,7 @@ def test_the_plan_is_the_product(dataset: Dataset, encoder: Path) -> None:
         training_seeds=[33, 34],
     )
     assert len(tasks) == len({task.key for task in tasks}) == 2 * 2 * 2 * 2 * 3 * 2
-    groups = [task.unit.space_group for task in tasks]
+    groups = [task.unit.space_groups for task in tasks]
     changes = sum(a != b for a, b in pairwise(groups))
     assert changes == len(set(groups)) - 1  # each group in one piece
     assert {task.unit.space_mode for task in tasks} == {"", "semi_supervised"}

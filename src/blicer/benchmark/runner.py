@@ -30,17 +30,16 @@ class Queue:
     def next(self) -> Task | None:
         """A unit that can start now; None if all of them wait for a space in the making."""
         for place, task in enumerate(self._waiting):
-            group = task.unit.space_group
-            if group in self._made or not self._running[group]:
-                self._running[group] += 1
+            groups = task.unit.space_groups
+            if all(group in self._made or not self._running[group] for group in groups):
+                self._running.update(groups)
                 return self._waiting.pop(place)
         return None
 
     def ended(self, task: Task, outcome: Outcome | None) -> None:
-        group = task.unit.space_group
-        self._running[group] -= 1
+        self._running.subtract(task.unit.space_groups)
         if outcome is not None and outcome["status"] == DONE:
-            self._made.add(group)
+            self._made.update(task.unit.space_groups)
 
     def again(self, task: Task) -> None:
         self._waiting.insert(0, task)

@@ -35,6 +35,7 @@ from blicer.recipe import Recipe, make_aligner, preset_for
 DONE, FAILED = "done", "failed"
 KEY_DIGITS = 16
 DIRECTIONS = ("forward", "backward")
+MADE_FROM = {"c2": ("c1",)}  # methods whose space is made out of another's
 _PRESETS = {UNSUPERVISED: "unsupervised", ZERO_SHOT: "zero_shot"}
 
 
@@ -73,10 +74,14 @@ class Unit:
         )
 
     @property
-    def space_group(self) -> str:
-        """Units of one group use the same spaces, which the first of them makes."""
-        parts = (self.dataset, self.pair, self.pivot, self.setup, self.space, self.space_mode)
-        return "|".join([*parts, str(self.max_words)])
+    def space_groups(self) -> tuple[str, ...]:
+        """The spaces that it makes or finds made, by the methods that make them; its own last.
+
+        Units that have one in common share it: the first of them makes it.
+        """
+        place = (self.dataset, self.pair, self.pivot, self.setup, self.space_mode, self.max_words)
+        methods = (*MADE_FROM.get(self.space, ()), self.space)
+        return tuple("|".join(map(str, (*place, method))) for method in methods)
 
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), "systems": list(self.systems)}
