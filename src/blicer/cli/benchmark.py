@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from blicer.cli import app
 
@@ -16,9 +17,21 @@ if TYPE_CHECKING:
     from blicer.benchmark.pool import Pool
     from blicer.benchmark.results import Results
 
+
+class _RunUnlessSaid(TyperGroup):
+    """``blicer benchmark xling`` is ``blicer benchmark run xling``."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and args[0] not in self.commands and not args[0].startswith("-"):
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
+
 benchmark = typer.Typer(
     name="benchmark",
-    help="Measure many setups in one go: pairs, seed sizes, spaces, encoders, templates, alphas.",
+    cls=_RunUnlessSaid,
+    help="Measure many setups in one go: pairs, seed sizes, spaces, encoders, templates, alphas. "
+    "Without a command's name, `run` is meant: `blicer benchmark xling ...`.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )
