@@ -163,6 +163,30 @@ def test_what_is_no_vector_file_is_not_kept(
     assert list((tmp_path / "vectors").iterdir()) == []
 
 
+def test_the_header_tells_a_cut_where_the_server_does_not(site: Site, tmp_path: Path) -> None:
+    site.files[WIKI + "wiki.en.vec"] = vec(20)
+    site.length = False
+    site.cuts = [150]
+    (outcome,) = fetch_from(site, tmp_path, "fasttext-wiki", "en")
+    assert (outcome.status, outcome.words) == (FETCHED, 20), site.asked
+    assert (tmp_path / "vectors" / "wiki.en.vec").read_bytes() == vec(20)
+
+
+def test_the_whole_file_takes_the_place_of_its_first_words(site: Site, tmp_path: Path) -> None:
+    site.files[CRAWL + "cc.en.300.vec.gz"] = gzip.compress(vec(20))
+    fetch_from(site, tmp_path, "fasttext-cc", "en", first=5)
+    assert (tmp_path / "vectors" / "cc.en.300.vec").is_file()
+    (whole,) = fetch_from(site, tmp_path, "fasttext-cc", "en")
+    assert (whole.status, whole.words) == (FETCHED, 20)
+    names = sorted(path.name for path in (tmp_path / "vectors").iterdir())
+    assert names == ["cc.en.300.vec.gz", "cc.en.300.vec.gz.source.json"]
+    # One that somebody else put there stays.
+    (tmp_path / "vectors" / "cc.en.300.vec").write_bytes(vec(3))
+    (again,) = fetch_from(site, tmp_path, "fasttext-cc", "en", replace=True)
+    assert again.status in (FETCHED, THERE)
+    assert (tmp_path / "vectors" / "cc.en.300.vec").read_bytes() == vec(3)
+
+
 # Mirrors
 
 
@@ -199,12 +223,12 @@ def test_first_words_on_a_web_mirror_are_not_taken_for_all(site: Site, tmp_path:
     fetch_from(site, one, "fasttext-wiki", "en", first=5)
     for name in ("wiki.en.vec", "wiki.en.vec.source.json"):
         site.files[f"/m/vectors/{name}"] = (one / "vectors" / name).read_bytes()
-    (few,) = fetch_from(site, two, "fasttext-wiki", "en", first=9, mirror=f"{site.url}/m")
-    assert (few.status, few.words) == (FETCHED, 5)
-    assert sorted(path.name for path in (two / "vectors").iterdir()) == [
-        "wiki.en.vec",
-        "wiki.en.vec.source.json",
-    ]
+    for first in (9, None):
+        (few,) = fetch_from(site, two, "fasttext-wiki", "en", first=first, mirror=f"{site.url}/m")
+        assert "has only the first 5 words" in str(few.problem)
+        assert list((two / "vectors").iterdir()) == []
+    (right,) = fetch_from(site, two, "fasttext-wiki", "en", first=5, mirror=f"{site.url}/m")
+    assert (right.status, right.words) == (FETCHED, 5)
     (more,) = fetch_from(site, two, "fasttext-wiki", "en", first=9)
     assert (more.status, more.words) == (FETCHED, 9)
 

@@ -151,6 +151,7 @@ class Downloader:
             patience.sleep(wait)
 
     def _attempt(self, url: str, part: Part, watch: Watch) -> None:
+        length = part.version.length if part.version is not None else None
         try:
             with self._request(url, part) as response:
                 self._alive.add(urlsplit(url).netloc)
@@ -166,8 +167,12 @@ class Downloader:
         except (OSError, http.client.HTTPException) as error:
             place = f"after {readable(part.size)}"
             raise Passing(f"the connection broke {place} ({why(error)})") from error
-        if not watch.finish():
-            raise Passing(f"the file ended too early, after {readable(part.size)}")
+        if not watch.finish(length_known=length is not None):
+            came = readable(part.size)
+            if length is None:
+                part.discard()
+                watch.reset()
+            raise Passing(f"the file ended too early, after {came}")
 
     def _request(self, url: str, part: Part) -> Any:
         request = urllib.request.Request(url, headers={"Accept-Encoding": "identity"})
@@ -225,6 +230,11 @@ def _begin_or_go_on(url: str, response: Any, part: Part, watch: Watch) -> int | 
         progress.note(f"{part.target.name}: {reason}; starting over")
     if sent is not None and watch.wanted is None:
         _check_space(part, sent)
+    if sent is None:
+        progress.note(
+            f"{part.target.name}: the server does not say how long it is; should the end be "
+            "missing, that may not be noticed"
+        )
     part.begin(version)
     watch.reset()
     return sent

@@ -171,9 +171,14 @@ class _Getter:
         watch = WordVectors(item.file.endswith(".gz"), self.first)
         with Part(whole) as part:
             version = self._receive(item, part, watch)
+            complete = watch.ended and self._whole_there(item, version.url)
+            if not complete and (self.first is None or watch.words < self.first):
+                part.discard()
+                raise DownloadError(version.url, f"has only the first {watch.words} words")
             if self.first is None:
                 part.become_target()
                 words = watch.words
+                self._remove_first_words(item)
             else:
                 words = write_first(part, target, watch)
                 part.discard()
@@ -181,13 +186,21 @@ class _Getter:
         source = Source(
             version.url,
             words,
-            whole=watch.ended and self._whole_there(item, version.url),
+            whole=complete,
             size=target.stat().st_size,
             etag=version.etag,
             modified=version.modified,
         )
         source.save(target)
         return self._outcome(item, target, FETCHED, words)
+
+    def _remove_first_words(self, item: Item) -> None:
+        """What `--first` fetched earlier would be taken for all, beside the packed file."""
+        short = self.folder / first_name(item.file)
+        if short != self.folder / item.file and Source.load(short) is not None:
+            short.unlink(missing_ok=True)
+            Source.forget(short)
+            progress.note(f"{short.name}: removed, for all its words and more are there now")
 
     def _whole_there(self, item: Item, url: str) -> bool:
         """Whether a web mirror's file is all that was published; a folder of ours says so of it."""

@@ -33,6 +33,10 @@ class Source:
         write_json(self._path(file), asdict(self))
 
     @classmethod
+    def forget(cls, file: Path) -> None:
+        cls._path(file).unlink(missing_ok=True)
+
+    @classmethod
     def load(cls, file: Path) -> Source | None:
         """None when there is nothing, or the file is no longer the one that was fetched."""
         try:

@@ -32,7 +32,7 @@ class Watch(Protocol):
     def feed(self, data: bytes) -> bool:
         """True when enough was seen; raises ``UnexpectedData``."""
 
-    def finish(self) -> bool:
+    def finish(self, *, length_known: bool = True) -> bool:
         """At the end of the stream: False when it cannot have been the whole file."""
 
 
@@ -54,7 +54,7 @@ class PlainFile:
             _refuse_page(self._start)
         return False
 
-    def finish(self) -> bool:
+    def finish(self, *, length_known: bool = True) -> bool:
         return True
 
 
@@ -132,7 +132,7 @@ class WordVectors:
         self._count(self._lines.feed(data))
         return self.wanted is not None and self.words >= self.wanted
 
-    def finish(self) -> bool:
+    def finish(self, *, length_known: bool = True) -> bool:
         if not self._lines.whole:
             return False
         if not self.ended:
@@ -140,7 +140,8 @@ class WordVectors:
             self.ended = True
         if self.header is None:
             raise UnexpectedData("is empty", again=True)
-        return True
+        # Some headers are wrong; believed only where nothing else says how long the file is.
+        return length_known or self.words >= self.header[0]
 
     def _count(self, lines: list[bytes]) -> None:
         if lines and self.header is None:
