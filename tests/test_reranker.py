@@ -515,3 +515,16 @@ def test_damaged_or_newer_configuration(encoders: dict[str, Path], tmp_path: Pat
         config.write_text(text)
         with pytest.raises(FileError, match=message):
             Reranker.load(tmp_path / "model")
+
+
+def test_a_sentence_encoder_can_be_tuned_but_no_head_is_lost(tmp_path: Path) -> None:
+    """Its pooling is not needed; a head that is a module of its own would be."""
+    folder = tiny_encoder(tmp_path / "encoder")
+    config = json.loads((folder / "config.json").read_text())
+    modules = [{"idx": n, "name": str(n), "path": "", "type": "x"} for n in range(3)]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    assert Reranker(folder).score(["casa"], ["house"]).shape == (1,)
+    config["architectures"] = ["BertForSequenceClassification"]
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(FileError, match="lists 3 modules; expected a cross-encoder"):
+        Reranker(folder).score(["casa"], ["house"])

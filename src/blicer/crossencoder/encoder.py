@@ -14,9 +14,11 @@ from safetensors import SafetensorError
 
 from blicer.crossencoder.first_token import spare_the_last_layer
 from blicer.errors import FileError, InputError
+from blicer.files import read_json
 
 PRECISIONS = ("auto", "fp32", "bf16", "fp16")
 WIDE = 512  # columns from which bf16 pays on a CPU; `lite` (256) scores 2.4 times slower in it
+
 TOKENIZER_FILES = (
     "tokenizer.json",
     "vocab.txt",
@@ -168,17 +170,20 @@ def _check_folder(folder: Path) -> None:
         )
     if not any((folder / name).is_file() for name in WEIGHT_FILES):
         raise FileError(folder, "has no weights; expected model.safetensors")
-    modules = folder / "modules.json"
-    if modules.is_file():
-        try:
-            count = len(json.loads(modules.read_text(encoding="utf-8")))
-        except ValueError as error:
-            raise FileError(modules, f"is not JSON ({error})") from error
-        if count > 1:
-            raise FileError(
-                modules,
-                f"lists {count} modules; expected a cross-encoder that is one transformer",
-            )
+    _check_modules(folder)
+
+
+def _check_modules(folder: Path) -> None:
+    """A cross-encoder whose head is a module of its own would lose it here. What pools the tokens
+    of a sentence encoder is not needed."""
+    modules, config = folder / "modules.json", folder / "config.json"
+    if not modules.is_file():
+        return
+    count, kinds = len(read_json(modules)), read_json(config).get("architectures") or [""]
+    if count > 1 and kinds[0].endswith("ForSequenceClassification"):
+        raise FileError(
+            modules, f"lists {count} modules; expected a cross-encoder that is one transformer"
+        )
 
 
 def _sentence(name: str | Path, folder: Path | None, error: Exception) -> InputError:
