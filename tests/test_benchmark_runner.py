@@ -20,6 +20,7 @@ from blicer.benchmark.dataset import Dataset
 from blicer.benchmark.machine import free_memory
 from blicer.benchmark.memory import jobs_that_fit, matrix_bytes, unit_memory
 from blicer.benchmark.pool import Job, LocalPool, Outcome, environment
+from blicer.benchmark.report import write_report
 from blicer.benchmark.results import Results
 from blicer.benchmark.runner import Queue, left_to_do, run_plan
 from blicer.benchmark.table import (
@@ -35,7 +36,7 @@ from blicer.config import Config
 from blicer.errors import BlicerError, FileError, InputError, MissingDependency
 from tiny_models import tiny_encoder
 
-TIMES = ("seconds_fit", "seconds_score")
+TIMES = ("seconds_fit", "seconds_score", "ended", "machine")
 
 
 @pytest.fixture(scope="module")
@@ -106,9 +107,10 @@ def test_one_more_system_keeps_the_earlier_ones(
     run(plan(dataset, encoder, systems=["tuned"]), tmp_path, Here())
     again = Here()
     results = run(plan(dataset, encoder, systems=["untuned"]), tmp_path, again)
-    assert [task.unit.systems for task in again.started] == [("space", "untuned", "tuned")]
+    assert [task.unit.systems for task in again.started] == [("space", "untuned")]
     (outcome,) = results.outcomes()
     assert list(outcome["systems"]) == ["space", "untuned", "tuned"]
+    assert outcome["unit"]["systems"] == ["space", "untuned", "tuned"]
     fewer = Here()
     run(plan(dataset, encoder, systems=["tuned"]), tmp_path, fewer)
     assert fewer.started == []
@@ -125,7 +127,31 @@ def test_a_failure_does_not_take_finished_figures(
     assert (outcome["status"], list(outcome["systems"])) == ("done", ["space", "tuned"])
     again = Here()
     run(more, tmp_path, again)
-    assert [task.unit.systems for task in again.started] == [("space", "untuned", "tuned")]
+    assert [task.unit.systems for task in again.started] == [("space", "untuned")]
+    (outcome,) = results.outcomes()
+    assert list(outcome["systems"]) == ["space", "untuned", "tuned"]
+
+
+def test_two_runs_at_once_do_not_take_each_others_figures(
+    dataset: Dataset, encoder: Path, tmp_path: Path
+) -> None:
+    """Both look before either has written."""
+    results = Results(tmp_path)
+    results.prepare()
+    (one,), (other,) = (plan(dataset, encoder, systems=[name]) for name in ("tuned", "untuned"))
+    first, second = made_up(one), made_up(other)
+    second["seconds"] = {"fit": 0.5, "score": 3.0, "total": 3.5, "scorers": {"untuned": 1.0}}
+    first["seconds"]["scorers"] = {"cross-encoder": 0.4}
+    results.write(first)
+    results.write(second)
+    (outcome,) = results.outcomes()
+    assert outcome["systems"] == {**first["systems"], **second["systems"]}
+    assert outcome["seconds"]["fit"] == 1.5
+    assert outcome["seconds"]["scorers"] == {"cross-encoder": 0.4, "untuned": 1.0}
+    # Measured by another version of the method, the earlier figures go.
+    results.write({**second, "space_settings": {"steps": 1}})
+    (outcome,) = results.outcomes()
+    assert list(outcome["systems"]) == ["space", "untuned"]
 
 
 def test_a_method_that_has_other_settings_since_then_is_run_again(
@@ -171,7 +197,7 @@ def test_systems_left_out_for_a_package_come_once_it_is_there(
     monkeypatch.setattr(blicer.scorers.use_cosine, "_load_encoder", missing)
     assert left_to_do(tasks, results) == []
     monkeypatch.setattr(blicer.scorers.use_cosine, "_load_encoder", lambda: None)
-    assert left_to_do(tasks, results) == tasks
+    assert left_to_do(tasks, results) == [tasks[0].with_systems(("space", "A"))]
 
 
 def test_a_failure_is_listed_tried_again_and_stops_nothing(
@@ -202,6 +228,22 @@ def test_a_unit_file_that_is_cut_off_is_computed_again(
     again = Here()
     run(tasks, tmp_path, again)
     assert again.started == tasks
+
+
+def test_a_damaged_file_of_another_plan_is_listed_and_stops_nothing(
+    dataset: Dataset, encoder: Path, tmp_path: Path
+) -> None:
+    results = Results(tmp_path)
+    results.prepare()
+    (results.units / "00.json").write_text('{"key": "00", "sta')
+    run(plan(dataset, encoder), tmp_path, Here())
+    table = read_table(results.table)
+    (bad,) = [row for row in table if row["status"] == "failed"]
+    assert (bad["key"], bad["pair"]) == ("00", "")
+    assert "is not JSON" in bad["error"]
+    assert len(table) == 1 + 2 * 2
+    text = write_report(tmp_path, results.outcomes())[0].read_text(encoding="utf-8")
+    assert "1 unit failed" in text
 
 
 def test_an_interrupt_keeps_what_is_finished(
@@ -307,8 +349,9 @@ def test_tables_and_folders_that_are_none(tmp_path: Path) -> None:
         read_table(tmp_path / "results.tsv")
     (tmp_path / "units").mkdir()
     (tmp_path / "units" / "0.json").write_text("[]")
-    with pytest.raises(FileError, match="is not the outcome of a unit"):
-        Results(tmp_path).outcomes()
+    (broken,) = Results(tmp_path).outcomes()
+    assert (broken["key"], broken["status"]) == ("0", "failed")
+    assert "is not the outcome of a unit" in broken["error"]
 
 
 def test_a_row_alone_tells_what_made_it(dataset: Dataset, encoder: Path, tmp_path: Path) -> None:

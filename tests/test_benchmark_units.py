@@ -16,8 +16,11 @@ from hypothesis import strategies as st
 import blicer.benchmark.systems as systems_module
 import blicer.scorers.use_cosine
 from benchmark_world import SETTINGS, TEST, make_world, plan, word, write_dictionaries
+from blicer.align.mixed import Mixed
 from blicer.align.procrustes import Procrustes
 from blicer.benchmark.dataset import Dataset, Digests, MissingData, setup_name
+from blicer.benchmark.execution import run_task
+from blicer.benchmark.plan import Matrix, make_plan
 from blicer.benchmark.systems import (
     check_systems,
     default_system,
@@ -25,14 +28,14 @@ from blicer.benchmark.systems import (
     paired_gain,
     scorers_for,
 )
-from blicer.benchmark.timed import TimedWorkshop
-from blicer.benchmark.unit import Task, Unit, failed, run_task, run_unit
+from blicer.benchmark.unit import Task, Unit, failed
 from blicer.candidates import score_candidates
 from blicer.config import Config
 from blicer.embeddings import Embeddings
 from blicer.errors import InputError, MissingDependency
 from blicer.evaluation import evaluate
 from blicer.lexicon import Lexicon
+from blicer.workshop import Workshop
 from tiny_models import tiny_encoder
 
 SYSTEMS = ("space", "untuned", "tuned", "tuned+endings")
@@ -205,6 +208,7 @@ def test_the_plan_is_the_product(dataset: Dataset, encoder: Path) -> None:
     [
         ({"pairs": ["enfr"]}, "pair 'enfr': expected two languages"),
         ({"pairs": ["en-en"]}, "expected two languages"),
+        ({"pairs": ["en-fr", "fr-en"]}, "en-fr and fr-en are one pair"),
         ({"spaces": ["magic"]}, "there is no space 'magic'"),
         ({"spaces": ["vecmap:magic"]}, "vecmap has no mode 'magic'"),
         (
@@ -241,6 +245,51 @@ def test_other_weights_in_a_folder_are_another_unit(dataset: Dataset, tmp_path: 
     assert before.data["encoder"] != after.data["encoder"]
     (named,) = plan(dataset, "lite")
     assert "encoder" not in named.data
+
+
+def test_a_unit_is_the_same_however_it_is_written(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tiny_encoder(tmp_path / "mine")
+    monkeypatch.chdir(tmp_path)
+    (named,), (relative,) = (plan(dataset, name) for name in (folder, "./mine"))
+    assert named.key == relative.key
+    (plain,) = plan(dataset, "lite", settings={})
+    (repeated,) = plan(dataset, "lite", settings={"n_cand": 28, "preset": "semi_supervised"})
+    assert plain.key == repeated.key
+    (other,) = plan(dataset, "lite", settings={"n_cand": 27})
+    assert (other.unit.settings, other.key != plain.key) == ({"n_cand": 27}, True)
+
+
+def test_points_that_cannot_be_do_not_stop_the_others(dataset: Dataset) -> None:
+    matrix = Matrix(
+        pairs=["en-fr", "fr-ru"], setups=["5k", "unsupervised"], spaces=["procrustes", "vecmap"]
+    )
+    found = make_plan(matrix, dataset, Digests())
+    assert {(task.unit.pair, task.unit.setup, task.unit.space) for task in found.tasks} == {
+        ("en-fr", "5k", "procrustes"),
+        ("en-fr", "5k", "vecmap"),
+        ("en-fr", "unsupervised", "vecmap"),
+    }
+    said = " ".join(found.problems)
+    assert "unsupervised: procrustes needs seed pairs" in said
+    assert "xling fr-ru: there is neither" in said
+
+
+def test_another_lite_makes_another_c2(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under the same name it would be found in the work folder, and be the old one."""
+    sides = [dataset.embeddings(language, 100) for language in ("en", "fr")]
+    aligner = Mixed()
+    aligner.work = tmp_path
+    (task,) = plan(dataset, "xlm-roberta-base", spaces=["c2"])
+    before = (aligner.place(*sides, None), task.encoder_version)
+    monkeypatch.setattr("blicer.lite.version", lambda: "another")
+    assert aligner.place(*sides, None) != before[0]
+    assert task.encoder_version == "another" != before[1]
+    (other,) = plan(dataset, "xlm-roberta-base", spaces=["c1"])
+    assert other.encoder_version == ""
 
 
 def test_systems() -> None:
@@ -399,7 +448,8 @@ def test_what_an_outcome_says_of_itself(
     assert outcome["machine"]["cores"] >= 1
     assert outcome["seeds_used"] == 60
     assert outcome["held_out"] == 18  # 15 % of 60, both directions
-    assert set(outcome["seconds"]) == {"fit", "score", "total"}
+    assert set(outcome["seconds"]) == {"fit", "score", "total", "scorers"}
+    assert set(outcome["seconds"]["scorers"]) == {"untuned", "cross-encoder", "endings"}
     system = outcome["systems"]["tuned+endings"]
     assert system["scorers"] == ["endings", "cross-encoder"]
     assert len(system["curve"]) == 101
@@ -417,7 +467,7 @@ def test_nothing_is_chosen_on_the_test_dictionary(
     file = other.folder / TEST["xling"].format(pair="en-fr")
     file.write_text("".join(f"{word(i, 'en')}\t{word(i + 1, 'fr')}\n" for i in range(40)))
     (task,) = plan(other, encoder, systems=SYSTEMS)
-    again = run_unit(task.unit, other, tmp_path / "work")
+    again = run_task(task, other, tmp_path / "work")
     for name in SYSTEMS:
         assert again["systems"][name]["weights"] == outcome["systems"][name]["weights"]
         assert again["systems"][name]["curve"] == outcome["systems"][name]["curve"]
@@ -453,7 +503,7 @@ def test_units_share_spaces_and_each_reports_its_whole_time(
 def test_only_the_space_trains_nothing(
     dataset: Dataset, encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(TimedWorkshop, "cross_encoder", None)  # calling it would fail
+    monkeypatch.setattr(Workshop, "cross_encoder", None)  # calling it would fail
     (task,) = plan(dataset, encoder, systems=["space"])
     outcome = run_task(task, dataset, tmp_path)
     assert list(outcome["systems"]) == ["space"]
@@ -540,7 +590,7 @@ def test_setups_without_seeds_of_the_pair(
     assert outcome["systems"]["tuned"]["forward"]["queries"] == 30
     assert outcome["systems"]["tuned"]["default"]
     assert ("tuned+endings" in outcome["dropped"]) == (setup == "zero-shot")
-    assert not list((tmp_path / "work").glob("reranker-*"))
+    assert not list((tmp_path / "work").glob("*reranker-*"))
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,8 @@ USUAL_MODE = {
     **{(method, "zero_shot"): "semi_supervised" for method in METHODS},
     ("vecmap", "zero_shot"): "supervised",
 }
+# What makes the space of a pair without seeds in zero-shot, whatever makes those of the others.
+WITHOUT_SEEDS = "vecmap"
 ENOUGH_FOR_SUPERVISED = 3000
 FOLDS_FOR_FEW = 4
 DEFAULT_ENCODER = "lite"

@@ -14,16 +14,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from blicer.config import Config
+from blicer.encoder_files import encoder_version
 from blicer.errors import InputError
 from blicer.lexicon import Lexicon
 from blicer.progress import note
-from blicer.recipe import Recipe
+from blicer.recipe import WITHOUT_SEEDS, Recipe
 from blicer.scorers import NEED_SEEDS
 from blicer.scorers.cross_encoder import NAME as CROSS_ENCODER
 from blicer.stages import digest, stage_folder
 from blicer.train import Prepared, check_choice, held_out_splits
 from blicer.unsupervised import AUTO, check_start, find_space
 from blicer.workshop import (
+    RERANKER,
     Fitted,
     HeldOutView,
     Lesson,
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
     from blicer.reranker import Reranker
 
 Pair = tuple[str, str]
-WITHOUT_SEEDS = "vecmap"  # what makes the space of a pair without seeds, whatever makes the others
+SHARED_RERANKER = f"shared-{RERANKER}"
 
 
 def prepare_zero_shot(
@@ -224,11 +226,12 @@ def _fit_together(
         own = workshop.lesson(space, parts[pair].pairs)
         lesson = own if lesson is None else lesson + own
     assert lesson is not None  # there is at least one pair, as checked
-    stage = None
+    place = None
     if folder is not None:
         shown = digest(lesson.examples.left, lesson.examples.right, lesson.examples.labels)
-        stage = stage_folder(folder, "shared-reranker", config.to_dict(), shown)
-    reranker = fit_reranker(lesson, config, recipe, stage)
+        version = encoder_version(config.encoder)
+        place = stage_folder(folder, SHARED_RERANKER, config.to_dict(), shown, version)
+    reranker = fit_reranker(lesson, config, recipe, place)
     fitted = {
         pair: Fitted(
             part.space, part.pairs, workshops[pair].scorers(part.space, part.pairs, reranker)

@@ -5,12 +5,19 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import shutil
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from blicer.errors import FileError
+from blicer.files import read_json, write_json
 
 # What stages are called (also encoded words, by their digest), with what stands beside them.
 _STAGE = re.compile(r"\.?(?:(?:space|pairs|reranker|shared-reranker|c2)-)?[0-9a-f]{16,24}(?:\..*)?")
@@ -49,3 +56,53 @@ def work_folder(output: str | Path) -> Path:
                 "left as it is: move it, or choose another output",
             )
     return folder
+
+
+@dataclass
+class Watch:
+    """What became of the stages of some work."""
+
+    spared: float = 0.0
+    """Seconds that those found on disk took when they were made."""
+    places: list[Path] = field(default_factory=list)
+
+
+_WATCH: ContextVar[Watch | None] = ContextVar("watch", default=None)
+
+
+@contextmanager
+def watch() -> Iterator[Watch]:
+    """Work that shares its stages with others can still say how long it takes on its own."""
+    watching = Watch()
+    token = _WATCH.set(watching)
+    try:
+        yield watching
+    finally:
+        _WATCH.reset(token)
+
+
+@contextmanager
+def stage(place: Path | None) -> Iterator[None]:
+    """Around the making of a stage, or the finding of it; while watched, its time is kept."""
+    watching = _WATCH.get()
+    if watching is None or place is None:
+        yield
+        return
+    was_there, started, before = place.is_dir(), time.perf_counter(), watching.spared
+    yield
+    seconds = time.perf_counter() - started
+    watching.places.append(place)
+    if not was_there:  # with what it was spared by stages inside it
+        write_json(_record(place), seconds + watching.spared - before)
+    elif _record(place).is_file():
+        watching.spared += max(0.0, float(read_json(_record(place))) - seconds)
+
+
+def remove_stages(places: Iterable[Path]) -> None:
+    for place in places:
+        shutil.rmtree(place, ignore_errors=True)
+        _record(place).unlink(missing_ok=True)
+
+
+def _record(place: Path) -> Path:
+    return place.with_name(f"{place.name}.seconds.json")

@@ -19,6 +19,7 @@ from blicer.align.space import Space
 from blicer.candidates import gold_marks, queries_with_gold, score_candidates
 from blicer.config import Config
 from blicer.crossencoder.training_settings import TrainingSettings
+from blicer.encoder_files import encoder_version
 from blicer.errors import InputError
 from blicer.languages import language_name
 from blicer.lexicon import Lexicon
@@ -29,7 +30,7 @@ from blicer.recipe import Recipe, make_aligner
 from blicer.scorers import check_scorer, make_scorer
 from blicer.scorers.cross_encoder import NAME as CROSS_ENCODER
 from blicer.scorers.cross_encoder import UNTUNED, CrossEncoderScorer, Untuned
-from blicer.stages import digest, stage_folder
+from blicer.stages import digest, stage, stage_folder
 from blicer.templates import Template
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from blicer.reranker import Reranker
 
 FEWEST_SEEDS = 20
+RERANKER = "reranker"  # what the stages of trained cross-encoders are called
 NONE = Lexicon([])
 
 
@@ -161,13 +163,14 @@ class Workshop:
         )
         mapped = digest(space.source.vectors, space.target.vectors)
         settings = self.config.only(SETTINGS)
-        stage = self.stage("pairs", settings, mapped, digest(known), digest(held))
-        if stage is not None and stage.is_dir():
-            pairs = TrainingPairs.load(stage)
-        else:
-            pairs = build_pairs(space.retriever, known, self.config, reserved=held)
-            if stage is not None:
-                pairs.save(stage)
+        place = self.place("pairs", settings, mapped, digest(known), digest(held))
+        with stage(place):
+            if place is not None and place.is_dir():
+                pairs = TrainingPairs.load(place)
+            else:
+                pairs = build_pairs(space.retriever, known, self.config, reserved=held)
+                if place is not None:
+                    pairs.save(place)
         for line in pairs.report.lines():
             note(line)
         return pairs
@@ -198,8 +201,9 @@ class Workshop:
         """A cross-encoder trained on these pairs alone."""
         lesson = self.lesson(space, pairs)
         data = digest(pairs.source, pairs.target, pairs.label)
-        stage = self.stage("reranker", self.config.to_dict(), data)
-        reranker = fit_reranker(lesson, self.config, self.recipe, stage)
+        version = encoder_version(self.config.encoder)
+        place = self.place(RERANKER, self.config.to_dict(), data, version)
+        reranker = fit_reranker(lesson, self.config, self.recipe, place)
         return CrossEncoderScorer(reranker, self.template, self.names)
 
     def lesson(self, space: Space, pairs: TrainingPairs) -> Lesson:
@@ -238,7 +242,7 @@ class Workshop:
             views.append(HeldOutView(scores.parts, gold_marks(scores, golds)))
         return HeldOutView.joined(views)
 
-    def stage(self, kind: str, *what: Any) -> Path | None:
+    def place(self, kind: str, *what: Any) -> Path | None:
         """Where the result of a stage with these inputs is kept."""
         if self.folder is None:
             return None
@@ -258,15 +262,16 @@ def new_reranker(config: Config, recipe: Recipe) -> Reranker:
     )
 
 
-def fit_reranker(lesson: Lesson, config: Config, recipe: Recipe, stage: Path | None) -> Reranker:
-    """Train the encoder; ``stage`` is where it is kept, and found again after a kill."""
+def fit_reranker(lesson: Lesson, config: Config, recipe: Recipe, place: Path | None) -> Reranker:
+    """Train the encoder; ``place`` is where it is kept, and found again after a kill."""
     shown, stopping = lesson.examples, lesson.stopping
     held_out = (stopping.left, stopping.right, stopping.labels) if stopping is not None else None
-    return new_reranker(config, recipe).fit(
-        shown.left,
-        shown.right,
-        shown.labels,
-        shown.weights,
-        output_dir=stage,
-        validation=held_out,
-    )
+    with stage(place):
+        return new_reranker(config, recipe).fit(
+            shown.left,
+            shown.right,
+            shown.labels,
+            shown.weights,
+            output_dir=place,
+            validation=held_out,
+        )

@@ -23,10 +23,11 @@ from blicer.align.linear import (
 from blicer.align.seed_problems import likely_reasons, sample
 from blicer.align.space import DESCRIPTION, Space
 from blicer.embeddings import Embeddings
+from blicer.encoder_files import encoder_version
 from blicer.errors import InputError
 from blicer.lexicon import Lexicon
 from blicer.progress import note
-from blicer.stages import digest, stage_folder
+from blicer.stages import digest, stage, stage_folder
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -67,6 +68,17 @@ class Aligner(ABC):
         folder = self.place(source, target, seeds)
         if folder is None:
             return self.align(source, target, seeds)
+        with stage(folder):
+            return self._kept(folder, source, target, seeds, k_csls)
+
+    def _kept(
+        self,
+        folder: Path,
+        source: Embeddings,
+        target: Embeddings,
+        seeds: Lexicon | None,
+        k_csls: int | None,
+    ) -> Space:
         there = (folder / DESCRIPTION).is_file()
         if there:
             note(f"{self.method}: taken from {folder}")
@@ -88,7 +100,9 @@ class Aligner(ABC):
             return None
         data = digest(source.words, target.words, source.vectors, target.vectors)
         known = None if seeds is None else list(seeds.listed())
-        return stage_folder(self.work, "space", data, self.method, self.settings, known)
+        # Other weights under the same name are another encoder.
+        encoder = encoder_version(getattr(self, "encoder", ""))
+        return stage_folder(self.work, "space", data, self.method, self.settings, known, encoder)
 
     @classmethod
     def preset(cls, name: str, **overrides: Any) -> Self:

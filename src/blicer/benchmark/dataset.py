@@ -24,8 +24,12 @@ _SIZE = re.compile(r"([1-9]\d*)(k?)")
 _LANGUAGES_KEPT = 4
 
 
-class MissingData(InputError):
-    """A file of one pair or language is not there; the others can still be measured."""
+class CannotRun(InputError):
+    """A point of the matrix that makes no unit; the others can still be measured."""
+
+
+class MissingData(CannotRun):
+    """A file of one pair or language is not there."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +139,7 @@ class Dataset:
         if sizes is None:
             return setup
         if setup not in sizes:
-            raise InputError(
+            raise CannotRun(
                 f"{self.name} has no setup {setup!r}; it has {', '.join(sizes)}, "
                 f"{UNSUPERVISED} and {ZERO_SHOT}"
             )

@@ -12,18 +12,18 @@ from blicer.align import METHODS
 from blicer.benchmark.dataset import (
     UNSUPERVISED,
     ZERO_SHOT,
+    CannotRun,
     Dataset,
     Digests,
-    MissingData,
     setup_name,
 )
 from blicer.benchmark.setups import FILES, data_digests, encoder_digest, seed_pairs
 from blicer.benchmark.systems import check_systems, usual_systems
 from blicer.benchmark.unit import Task, Unit, resolve_config, unit_overrides
+from blicer.config import Config
 from blicer.errors import FileError, InputError
 from blicer.files import read_json, write_json
-from blicer.recipe import Recipe, make_aligner
-from blicer.several import WITHOUT_SEEDS
+from blicer.recipe import WITHOUT_SEEDS, Recipe, aligner_class, make_aligner
 from blicer.unsupervised import AUTO, check_start
 
 
@@ -47,7 +47,7 @@ class Matrix:
 
 @dataclass(frozen=True)
 class Plan:
-    """Units that can run, and a sentence for each point of the matrix whose files are missing."""
+    """Units that can run, and a sentence for each point of the matrix that cannot."""
 
     tasks: list[Task]
     problems: list[str]
@@ -62,14 +62,14 @@ def make_plan(matrix: Matrix, dataset: Dataset, digests: Digests) -> Plan:
     tasks: list[Task] = []
     problems: list[str] = []
     for pair, setup, space in product(
-        _distinct(matrix.pairs),
+        _distinct_pairs(matrix.pairs),
         _distinct([setup_name(setup) for setup in matrix.setups]),
         _distinct(matrix.spaces),
     ):
         try:
             tasks += planner.tasks(pair, setup, space)
-        except MissingData as missing:
-            problems.append(str(missing))
+        except CannotRun as reason:
+            problems.append(str(reason))
     if not tasks:
         nothing = "there is nothing to run: give at least one pair, setup and space"
         raise InputError(problems[0] if problems else nothing)
@@ -97,6 +97,8 @@ class _Planner:
         for encoder, seed in product(_distinct(matrix.encoders), _distinct(matrix.training_seeds)):
             given = {**matrix.settings, "encoder": encoder, "seed": seed}
             usual = resolve_config(setup, seeds, given)
+            unsaid = resolve_config(setup, seeds, {"preset": usual.preset, "encoder": encoder})
+            settings = _said(common["settings"], unsaid, resolve_config(setup, seeds, {}).preset)
             systems = check_systems(matrix.systems) if matrix.systems else usual_systems(usual)
             for template, alpha in product(
                 _distinct(matrix.templates) or [usual.template],
@@ -104,7 +106,7 @@ class _Planner:
             ):
                 chosen = usual.replace(template=template, alpha=alpha)
                 unit = Unit(
-                    **common,
+                    **{**common, "settings": settings},
                     encoder=encoder,
                     template=chosen.template,
                     alpha=chosen.alpha,
@@ -121,7 +123,7 @@ class _Planner:
         method, _, mode = space.partition(":")
         pivot = matrix.pivot if setup == ZERO_SHOT else ""
         if pivot in (source, target):
-            raise InputError(f"{pair} zero-shot: the pivot {pivot} is one of the two languages")
+            raise CannotRun(f"{pair} zero-shot: the pivot {pivot} is one of the two languages")
         if method != FILES:
             _check_space(method, mode, setup)
         # These four are the unit's own fields.
@@ -145,13 +147,21 @@ class _Planner:
         return self.pairs_in[file.path]
 
 
+def _said(settings: dict[str, Any], unsaid: Config, preset: str) -> dict[str, Any]:
+    """The settings that make a difference: one that repeats the default is the same unit."""
+    usual = {**{name: getattr(unsaid, name) for name in settings}, "preset": preset}
+    return {name: value for name, value in settings.items() if value != usual[name]}
+
+
 def _check_space(method: str, mode: str, setup: str) -> None:
     """A method, mode or start that does not exist is found before anything is computed."""
     if method not in METHODS:
         known = ", ".join([*METHODS, FILES])
         raise InputError(f"there is no space {method!r}; there are {known}")
     if setup in (UNSUPERVISED, ZERO_SHOT):  # of zero-shot the method makes the pivots' spaces
-        check_start(method if setup == UNSUPERVISED else WITHOUT_SEEDS, mode or AUTO)
+        check_start(WITHOUT_SEEDS, mode or AUTO)
+        if setup == UNSUPERVISED and UNSUPERVISED not in aligner_class(method).presets:
+            raise CannotRun(f"{setup}: {method} needs seed pairs; without any take vecmap, c1, c2")
     else:
         make_aligner(method, "supervised", Recipe(space_mode=mode))
 
@@ -161,6 +171,18 @@ def split_pair(pair: str) -> tuple[str, str]:
     if not dash or not source or not target or "-" in target or source == target:
         raise InputError(f"pair {pair!r}: expected two languages such as en-fr")
     return source, target
+
+
+def _distinct_pairs(given: Sequence[str]) -> list[str]:
+    found = _distinct([pair.strip() for pair in given])
+    for pair in found:
+        source, target = split_pair(pair)
+        if f"{target}-{source}" in found:
+            raise InputError(
+                f"{pair} and {target}-{source} are one pair, and both directions are measured: "
+                "name one of the two"
+            )
+    return found
 
 
 def _distinct(given: Sequence[Any]) -> list[Any]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from blicer.benchmark.dataset import Dataset
-from blicer.benchmark.unit import Task, failed, run_task
+from blicer.benchmark.unit import Task, failed
 
 THREAD_SETTINGS = (
     "OMP_NUM_THREADS",
@@ -39,12 +39,18 @@ class Job:
     work: Path
     threads: int = 1
     keep_rerankers: bool = False
+    home: Path | None = None
+    """Where the command was given, for workers that start elsewhere: encoders may be folders."""
 
     def __call__(self, task: Task) -> Outcome:
         """The outcome; an error becomes the outcome of a failed unit, the traceback its log."""
         with logged(self.work / "logs" / f"{task.key}.txt"):
             try:
+                if self.home is not None and self.home.is_dir():
+                    os.chdir(self.home)
                 limit_threads(self.threads)
+                from blicer.benchmark.execution import run_task  # after the limit: torch reads it
+
                 return run_task(task, self.dataset, self.work, keep_rerankers=self.keep_rerankers)
             except Exception as error:
                 traceback.print_exc()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from blicer.benchmark.dataset import Dataset
@@ -94,5 +95,5 @@ def ray_pool(
     from blicer.benchmark.ray_runner import RayPool
 
     everywhere = replace(dataset, folder=dataset.folder.resolve())
-    job = Job(everywhere, results.work.resolve(), max(1, int(cpus)), **options)
+    job = Job(everywhere, results.work.resolve(), max(1, int(cpus)), home=Path.cwd(), **options)
     return RayPool(job, address, cpus=cpus, gpus=gpus)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from blicer.benchmark.systems import check_systems
+from blicer.benchmark.systems import check_systems, could_run_now
 from blicer.benchmark.table import rows, write_table
-from blicer.benchmark.unit import DONE, Task, could_run_now
+from blicer.benchmark.unit import DONE, FAILED, Task
 from blicer.errors import FileError
 from blicer.files import atomic_write, read_json, write_json
 
@@ -45,38 +45,43 @@ class Results:
             return None
 
     def write(self, outcome: Mapping[str, Any]) -> None:
+        """Keep an outcome; what an earlier run measured in the same way stays beside it."""
+        before = self.done(outcome["key"])
+        if before is not None and outcome["status"] == DONE and _same_way(before, outcome):
+            outcome = _together(before, outcome)
         write_json(self.path(outcome["key"]), outcome)
 
     def outcomes(self) -> list[dict[str, Any]]:
-        """Every unit of the folder, in an order that does not depend on how they were run."""
+        """Every unit of the folder, in an order that does not depend on how they were run.
+
+        A file that cannot be read stands among those that failed.
+        """
         if not self.units.is_dir():
             raise FileError(self.folder, "is not the folder of a benchmark: it has no units/")
-        found = [_checked(path) for path in sorted(self.units.glob("*.json"))]
+        found = []
+        for path in sorted(self.units.glob("*.json")):
+            try:
+                found.append(_checked(path))
+            except FileError as error:
+                found.append(_damaged(path, error))
         return sorted(found, key=_order)
 
-    def finished(self, task: Task) -> bool:
-        """Whether the unit is done, by method and encoder as they are now, with all asked for."""
+    def missing(self, task: Task) -> tuple[str, ...]:
+        """The systems that are still to be measured, by method and encoder as they are now."""
         outcome = self.done(task.key)
         if outcome is None:
-            return False
-        for name in ("space_settings", "encoder_version"):
-            now = getattr(task, name)
-            if outcome.get(name, now) != now:
-                return False
-        missing = set(task.unit.systems).difference(outcome["systems"])
-        return missing <= set(outcome["dropped"]) and not could_run_now(missing)
+            return task.unit.systems
+        if not _same_way(outcome, {name: getattr(task, name) for name in _AS_NOW}):
+            return check_systems([*outcome["systems"], *task.unit.systems])
+        missing = [name for name in task.unit.systems if name not in outcome["systems"]]
+        if set(missing) <= set(outcome["dropped"]) and not could_run_now(missing):
+            return ()
+        return check_systems(missing)
 
     def done(self, key: str) -> dict[str, Any] | None:
         """The outcome of a unit that ended well."""
         outcome = self.read(key)
         return outcome if outcome is not None and outcome["status"] == DONE else None
-
-    def with_earlier_systems(self, task: Task) -> Task:
-        """The systems that an earlier run asked for stay in the outcome."""
-        outcome = self.done(task.key)
-        if outcome is None:
-            return task
-        return task.with_systems(check_systems([*outcome["systems"], *task.unit.systems]))
 
     def write_table(self) -> Path:
         """Rewrite ``results.tsv`` from the units."""
@@ -84,16 +89,64 @@ class Results:
         return self.table
 
 
+# What stands beside the figures and not in the key: defaults of the code that made them.
+_AS_NOW = ("space_settings", "encoder_version")
+
+
+def _same_way(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+    """Outcomes of earlier versions do not say; they are taken as they are."""
+    told = [name for name in _AS_NOW if name in before and name in now]
+    return all(before[name] == now[name] for name in told)
+
+
+def _together(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+    """Two outcomes of one unit that measured different systems, or some of them again."""
+    systems = {**before["systems"], **now["systems"]}
+    names = check_systems(systems)
+    dropped = {**before["dropped"], **now["dropped"]}
+    seconds = {
+        name: {**before["seconds"].get(name, {}), **value}
+        if isinstance(value, dict)
+        else max(value, before["seconds"].get(name, 0.0))
+        for name, value in now["seconds"].items()
+    }
+    return {
+        **now,
+        "unit": {**now["unit"], "systems": list(names)},
+        "seconds": seconds,
+        "dropped": {name: why for name, why in dropped.items() if name not in systems},
+        "systems": {name: systems[name] for name in names},
+    }
+
+
+_SHAPE: dict[str, type] = {
+    **dict.fromkeys(("key", "status", "error"), str),
+    **dict.fromkeys(("unit", "config", "data", "versions", "dropped", "systems"), dict),
+}
+
+
 def _checked(path: Path) -> dict[str, Any]:
     outcome = read_json(path)
-    wanted = {"key", "status", "error", "unit", "config", "data", "versions", "dropped", "systems"}
-    if not isinstance(outcome, dict) or not wanted <= set(outcome):
+    if not isinstance(outcome, dict) or not all(
+        isinstance(outcome.get(name), kind) for name, kind in _SHAPE.items()
+    ):
         raise FileError(path, "is not the outcome of a unit")
     return outcome
 
 
+def _damaged(path: Path, error: FileError) -> dict[str, Any]:
+    """In place of an outcome that cannot be read; its unit is run again when it is asked for."""
+    empty = {name: kind() for name, kind in _SHAPE.items()}
+    return {**empty, "key": path.stem, "status": FAILED, "error": str(error)}
+
+
+_NAMES = (
+    *("dataset", "source", "target", "setup", "pivot", "space", "space_mode"),
+    *("encoder", "template", "alpha", "training_seed", "max_words"),
+)
+
+
 def _order(outcome: Mapping[str, Any]) -> tuple[Any, ...]:
     unit = outcome["unit"]
-    names: Sequence[str] = ("dataset", "source", "target", "setup", "pivot", "space", "space_mode")
-    more = ("encoder", "template", "alpha", "training_seed", "max_words")
-    return (*(unit[name] for name in (*names, *more)), outcome["key"])
+    known = all(name in unit for name in _NAMES)
+    return (known, *(unit[name] for name in _NAMES if known), outcome["key"])

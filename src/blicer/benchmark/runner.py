@@ -46,13 +46,10 @@ class Queue:
 
 
 def left_to_do(tasks: Sequence[Task], results: Results) -> list[Task]:
-    """The units that are not finished, each once, with the systems asked for earlier too."""
+    """The units that are not finished, each once, with the systems that are missing of it."""
     distinct = {task.key: task for task in tasks}
-    return [
-        results.with_earlier_systems(task)
-        for task in distinct.values()
-        if not results.finished(task)
-    ]
+    missing = {key: results.missing(task) for key, task in distinct.items()}
+    return [task.with_systems(missing[key]) for key, task in distinct.items() if missing[key]]
 
 
 def run_plan(tasks: Sequence[Task], pool: Pool, results: Results) -> list[Outcome]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from blicer import lite
 from blicer.benchmark.dataset import UNSUPERVISED, ZERO_SHOT, Dataset, Digests, vocabulary_of
+from blicer.encoder_files import local_files
 from blicer.lexicon import Lexicon
 
 if TYPE_CHECKING:
@@ -36,10 +37,7 @@ def data_digests(unit: Unit, dataset: Dataset, digests: Digests) -> dict[str, st
 
 def encoder_digest(encoder: str, digests: Digests) -> dict[str, str]:
     """An encoder of the user's own may change in its folder, so its files count as data."""
-    folder = Path(encoder)
-    if not folder.is_dir():
-        return {}
-    files = sorted([*folder.glob("*.safetensors"), *folder.glob("*.json")])
+    files = local_files(encoder) if encoder != lite.NAME else []
     return {"encoder": digests.of(*files)} if files else {}
 
 

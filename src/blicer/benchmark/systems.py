@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from blicer.bootstrap import interval, paired_p_values, resampled_means
 from blicer.candidates import gold_marks, score_candidates
-from blicer.errors import InputError
+from blicer.errors import InputError, MissingDependency
 from blicer.evaluation import answerable_queries, per_query
 from blicer.lexicon import Lexicon
 from blicer.mixing import CSLS, Mixture, choose_weights
@@ -60,6 +60,27 @@ def usual_systems(config: Config) -> tuple[str, ...]:
 def scorers_for(systems: Iterable[str]) -> tuple[str, ...]:
     """Every scorer that one of the systems mixes, once."""
     return tuple(dict.fromkeys(part for name in systems for part in SYSTEMS[name]))
+
+
+def missing_systems(names: Iterable[str]) -> dict[str, str]:
+    """Systems that need a package which is not installed, with the sentence that says which."""
+    from blicer.scorers import ENCODERS, make_scorer
+
+    missing: dict[str, str] = {}
+    for scorer in scorers_for(names):
+        if scorer in ENCODERS:
+            continue
+        try:
+            make_scorer(scorer)
+        except MissingDependency as error:
+            missing |= {name: str(error) for name in names if scorer in SYSTEMS[name]}
+    return missing
+
+
+def could_run_now(dropped: Iterable[str]) -> bool:
+    """Whether one of these systems was left out for want of a package that is there by now."""
+    packaged = tuple(name for name in dropped if set(SYSTEMS[name]) & set(NEED_A_PACKAGE))
+    return len(missing_systems(packaged)) < len(packaged)
 
 
 def choose_mixture(

@@ -45,11 +45,11 @@ def rows(outcomes: Iterable[Mapping[str, Any]]) -> list[Row]:
 
 def _rows(outcome: Mapping[str, Any]) -> list[Row]:
     unit = outcome["unit"]
-    source, target = unit["source"], unit["target"]
+    source, target = unit.get("source", ""), unit.get("target", "")
     common = dict.fromkeys(COLUMNS, "") | {
         **{column: unit[column] for column in COLUMNS if column in unit},
         **{column: outcome.get(column) or "" for column in _OF_OUTCOME},
-        "pair": f"{source}-{target}",
+        "pair": f"{source}-{target}" if unit else "",
     }
     if outcome["status"] != DONE:
         return [common]

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -17,19 +16,10 @@ from typing import Any
 
 from blicer import lite
 from blicer.align import METHODS
-from blicer.benchmark.dataset import UNSUPERVISED, ZERO_SHOT, Dataset, Digests
+from blicer.benchmark.dataset import UNSUPERVISED, ZERO_SHOT
 from blicer.benchmark.machine import machine, source_revision, versions
-from blicer.benchmark.setups import FILES, data_digests, prepare_for, seed_pairs
-from blicer.benchmark.systems import (
-    NEED_A_PACKAGE,
-    SYSTEMS,
-    choose_mixture,
-    default_system,
-    measure_direction,
-    scorers_for,
-)
 from blicer.config import Config
-from blicer.errors import BlicerError, InputError, MissingDependency
+from blicer.errors import BlicerError, InputError
 from blicer.recipe import Recipe, make_aligner, preset_for
 
 DONE, FAILED = "done", "failed"
@@ -74,6 +64,11 @@ class Unit:
         )
 
     @property
+    def method_mode(self) -> str:
+        """The mode that the space's method is given; without seeds it has but one."""
+        return self.space_mode if self.setup not in _PRESETS else ""
+
+    @property
     def space_groups(self) -> tuple[str, ...]:
         """The spaces that it makes or finds made, by the methods that make them; its own last.
 
@@ -104,10 +99,12 @@ class Task:
 
     @property
     def key(self) -> str:
-        """Of all but the systems: asking for one more goes on with what is there."""
-        unit = self.unit.to_dict()
+        """Of all but the systems: those of several runs stand together in one outcome."""
+        unit, config = self.unit.to_dict(), self.config.to_dict()
         del unit["systems"]
-        everything = {"unit": unit, "config": self.config.to_dict(), "data": self.data}
+        if "encoder" in self.data:  # a folder: its files tell it, wherever it is
+            unit["encoder"] = config["encoder"] = Path(self.unit.encoder).name
+        everything = {"unit": unit, "config": config, "data": self.data}
         text = json.dumps(everything, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:KEY_DIGITS]
 
@@ -117,8 +114,7 @@ class Task:
         unit whose method has others since then is run again (``Results.finished``)."""
         if self.unit.space not in METHODS:
             return {}
-        usual = self.unit.setup not in _PRESETS
-        recipe = Recipe(space_mode=self.unit.space_mode if usual else "")
+        recipe = Recipe(space_mode=self.unit.method_mode)
         settings = make_aligner(self.unit.space, self.config.preset, recipe).settings
         plain: dict[str, Any] = json.loads(json.dumps(settings))
         return plain
@@ -127,7 +123,10 @@ class Task:
     def encoder_version(self) -> str:
         """Of the encoder that comes with blicer, which may be another in the next release. Like
         the settings of the method it stands beside the figures, not in the key."""
-        return lite.version() if self.unit.encoder == lite.NAME else ""
+        encoders = {self.unit.encoder}
+        if self.unit.space in MADE_FROM or self.unit.setup in _PRESETS:
+            encoders.add(str(self.space_settings.get("encoder", "")))
+        return lite.version() if lite.NAME in encoders else ""
 
     def with_systems(self, names: tuple[str, ...]) -> Task:
         return replace(self, unit=replace(self.unit, systems=names))
@@ -148,116 +147,6 @@ def unit_overrides(unit: Unit) -> dict[str, Any]:
         "alpha": unit.alpha,
         "seed": unit.training_seed,
     }
-
-
-def run_unit(unit: Unit, dataset: Dataset, work: Path) -> dict[str, Any]:
-    """Fit, choose, test: the outcome of a unit as it is kept in ``units/``."""
-    pairs = seed_pairs(unit)
-    seeds = len(dataset.seeds(*pairs[0]).load()) if pairs else 0
-    config = resolve_config(unit.setup, seeds, unit_overrides(unit))
-    return run_task(Task(unit, config, data_digests(unit, dataset, Digests())), dataset, work)
-
-
-def run_task(
-    task: Task, dataset: Dataset, work: Path, *, keep_rerankers: bool = False
-) -> dict[str, Any]:
-    """As ``run_unit``, with configuration and digests given."""
-    from blicer.benchmark.timed import TimedWorkshop, kept_rerankers, remove
-    from blicer.lexicon import Lexicon
-
-    started = time.perf_counter()
-    unit, config = task.unit, task.config
-    dropped = missing_systems(unit.systems)
-    systems = {name: SYSTEMS[name] for name in unit.systems if name not in dropped}
-    scorers = scorers_for(systems)
-    pairs = seed_pairs(unit)
-    seeds = dataset.seeds(*pairs[0]).load() if len(pairs) == 1 else Lexicon([])
-    space: Any = unit.space
-    if unit.space == FILES:
-        space = dataset.space(unit.source, unit.target, unit.setup)
-        space.source.language, space.target.language = unit.source, unit.target
-        source, target = space.source, space.target
-    else:
-        source, target = (
-            dataset.embeddings(language, unit.max_words) for language in (unit.source, unit.target)
-        )
-    mode = unit.space_mode if unit.setup not in _PRESETS else ""
-    recipe = Recipe(space=space, space_mode=mode).resolved(config, len(seeds))
-    recipe = replace(recipe, scorers=scorers)  # none, if only the space is asked for
-    workshop = TimedWorkshop(source, target, config, recipe, work)
-    earlier = kept_rerankers(work)
-    prepared = prepare_for(unit, dataset, workshop, seeds)
-    for name in [name for name, mixed in systems.items() if set(mixed) - set(prepared.scorers)]:
-        del systems[name]
-        dropped[name] = "it learns from seeds of the pair itself, and there are none"
-    scorers = prepared.scorers
-    mixtures = {
-        name: (mixed, choose_mixture(prepared.held_out, scorers, mixed, config))
-        for name, mixed in systems.items()
-    }
-    fit_seconds = time.perf_counter() - started + workshop.spared
-    # From here on the test dictionary is read; nothing is chosen any more.
-    scoring_started = time.perf_counter()
-    test = dataset.test(unit.source, unit.target).load()
-    usual, scored = default_system(config), 0
-    if usual in dropped:  # without seeds of the pair, the cross-encoder alone is the default
-        usual = "tuned"
-    outcome: dict[str, dict[str, Any]] = {
-        name: {
-            "scorers": list(mixed),
-            "default": name == usual,
-            "weights": mixture.weights,
-            "curve": [list(point) for point in mixture.curve],
-        }
-        for name, (mixed, mixture) in mixtures.items()
-    }
-    for direction in DIRECTIONS:
-        reverse = direction == "backward"
-        figures, count = measure_direction(
-            prepared.fitted, scorers, mixtures, test, config.n_cand, reverse=reverse
-        )
-        scored += count
-        for name, found in figures.items():
-            outcome[name][direction] = found
-    if not keep_rerankers:
-        workshop.remove_rerankers()
-        if unit.setup in _PRESETS:  # these make workshops of their own
-            remove(kept_rerankers(work) - earlier)
-    ended = time.perf_counter()
-    return {
-        **describe(task, DONE),
-        "seconds": {
-            "fit": round(fit_seconds, 2),
-            "score": round(ended - scoring_started, 2),
-            "total": round(ended - started, 2),
-        },
-        "pairs_scored": scored,
-        "seeds_used": prepared.seeds,
-        "held_out": len(prepared.held_out.parts) if prepared.held_out is not None else 0,
-        "dropped": dropped,
-        "systems": outcome,
-    }
-
-
-def missing_systems(names: tuple[str, ...]) -> dict[str, str]:
-    """Systems that need a package which is not installed, with the sentence that says which."""
-    from blicer.scorers import ENCODERS, make_scorer
-
-    missing: dict[str, str] = {}
-    for scorer in scorers_for(names):
-        if scorer in ENCODERS:
-            continue
-        try:
-            make_scorer(scorer)
-        except MissingDependency as error:
-            missing |= {name: str(error) for name in names if scorer in SYSTEMS[name]}
-    return missing
-
-
-def could_run_now(dropped: Iterable[str]) -> bool:
-    """Whether one of these systems was left out for want of a package that is there by now."""
-    packaged = tuple(name for name in dropped if set(SYSTEMS[name]) & set(NEED_A_PACKAGE))
-    return len(missing_systems(packaged)) < len(packaged)
 
 
 def describe(task: Task, status: str, error: str = "") -> dict[str, Any]:
