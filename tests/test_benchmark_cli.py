@@ -22,9 +22,11 @@ from benchmark_world import (
 from blicer.benchmark import request, rerun
 from blicer.benchmark.dataset import Dataset
 from blicer.benchmark.pool import Outcome
+from blicer.benchmark.report_cells import make_cells
+from blicer.benchmark.report_runs import read_outcomes
 from blicer.benchmark.request import ABLATIONS, read_matrix
 from blicer.benchmark.results import Results
-from blicer.benchmark.summary import cells, verdict
+from blicer.benchmark.summary import verdict
 from blicer.benchmark.table import read_table
 from blicer.benchmark.unit import Task, failed
 from blicer.cli import app, commands  # noqa: F401 - registers the commands
@@ -113,7 +115,7 @@ def test_from_files_to_a_table_and_a_row_run_again(
     assert again.exit_code == 0
     assert not list((out / "work").glob("space-*"))
     assert read_table(out / "results.tsv") == rows
-    shown = call("plan", *options[1:])
+    shown = call(*options, "--dry-run")
     assert shown.stdout.splitlines()[-1] == "2 units, 2 done, 0 to do"
 
     monkeypatch.setattr(rerun, "LocalPool", InThisProcess)  # for speed
@@ -149,7 +151,7 @@ def test_a_folder_of_ones_own(encoder: Path, tmp_path: Path) -> None:
     write_vectors(own, "en", "fr")
     write_dictionaries(own, "en-fr", "own", "60")
     result = call(
-        *("plan", own, "-o", tmp_path / "out", "--pairs", "fr-en", "--setups", "60"),
+        *("run", "--dry-run", own, "-o", tmp_path / "out", "--pairs", "fr-en", "--setups", "60"),
         *("--encoders", encoder, "--spaces", "vecmap"),
     )
     assert result.exit_code == 0
@@ -170,7 +172,7 @@ def test_what_fails_is_listed_with_its_sentence(
     arguments = asked("run", dataset, encoder, tmp_path, "--pairs", "en-fr,en-ru")
     result = call(*arguments, "--spaces", "procrustes")
     assert result.exit_code == 1
-    assert "2 of 2 won, 2 of them significantly" in result.stdout
+    assert "2 of 2 won, 2 significantly" in result.stdout
     assert "en-ru 5k procrustes" in result.stdout
     assert "the moon was full" in result.stdout
     result = call("report", tmp_path)
@@ -215,7 +217,7 @@ def test_bad_options_are_one_sentence(
     dataset: Dataset, encoder: Path, tmp_path: Path, option: str, value: str, sentence: str
 ) -> None:
     with pytest.raises(InputError, match=sentence):
-        call(*asked("plan", dataset, encoder, tmp_path, "--pairs", "en-fr", option, value))
+        call(*asked("run", dataset, encoder, tmp_path, "--pairs", "en-fr", option, value))
 
 
 @pytest.mark.parametrize("name", list(ABLATIONS))
@@ -244,12 +246,24 @@ def test_the_verdict_by_hand(dataset: Dataset, encoder: Path) -> None:
         direction = ("forward", "backward")[at % 2]
         gain = outcomes[at // 2]["systems"]["tuned"][direction]
         gain["gain"] = {**gain["gain"], "difference": difference, "p_value": p_value}
-    assert verdict(cells(outcomes)) == [
-        "3 of 4 won, 2 of them significantly (p < 0.05)",
+    expected = [
+        "3 of 4 won, 2 significantly (p < 0.05)",
         "mean gain at 5k: +4.00 points over 2",
         "mean gain at 1k: +4.00 points over 2",
     ]
-    assert cells([failed(tasks[0], "no")]) == []
+    assert verdict(make_cells(read_outcomes(outcomes)[0])) == expected
+    # A second training seed repeats the setups; another α is not counted among them.
+    again = [made_up(task) for task in plan(dataset, encoder, training_seeds=[34])]
+    for direction in ("forward", "backward"):
+        again[0]["systems"]["tuned"][direction]["gain"] = dict(
+            outcomes[0]["systems"]["tuned"][direction]["gain"]
+        )
+    others = [made_up(task) for task in plan(dataset, encoder, setups=["1k"], alphas=[0.923])]
+    everything = make_cells(read_outcomes([*outcomes, *again, *others])[0])
+    assert verdict(everything) == [
+        *expected,
+        "2 other cells (templates, α, settings): see the report",
+    ]
 
 
 def test_the_results_of_another_plan_stay(dataset: Dataset, encoder: Path, tmp_path: Path) -> None:

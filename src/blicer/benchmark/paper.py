@@ -166,9 +166,11 @@ def figure(
 
 def average(dataset: str, setup: str, space: str, variant: str) -> float | None:
     """The printed average of a row of the main tables (of its directions before rounding)."""
-    tables = {"xling": "xling", "panlex": "panlex-grouped"}
-    table = tables.get(paper_dataset(dataset), "")
-    return figure(table, setup, space, variant) if table else None
+    tables = {"xling": ("xling", *_NO_SEEDS), "panlex": ("panlex-grouped",)}
+    found = (
+        figure(table, setup, space, variant) for table in tables.get(paper_dataset(dataset), ())
+    )
+    return next((value for value in found if value is not None), None)
 
 
 def template(name: str) -> float | None:

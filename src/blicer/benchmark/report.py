@@ -31,14 +31,14 @@ from blicer.benchmark.report_document import (
 )
 from blicer.benchmark.report_headline import headline, vectors_text
 from blicer.benchmark.report_html import page
-from blicer.benchmark.report_layout import dataset_name, main_tables, not_run
+from blicer.benchmark.report_layout import dataset_name, main_tables, not_run, other_spaces
 from blicer.benchmark.report_pictures import (
     alpha_pictures,
     before_and_after,
     distinct_names,
     lambda_pictures,
 )
-from blicer.benchmark.report_runs import Run, newest, read_outcomes
+from blicer.benchmark.report_runs import Run, newest, not_mended, read_outcomes
 from blicer.errors import InputError
 from blicer.files import atomic_write
 
@@ -73,18 +73,17 @@ def make_document(outcomes: Sequence[dict[str, Any]]) -> Document:
     if not outcomes:
         raise InputError("there is nothing to report: the benchmark has not finished any unit")
     found, failed = read_outcomes(outcomes)
-    runs = newest(found)
+    runs, older = newest(found), len(found) + len(failed)
+    failed = not_mended(failed, runs)
+    older -= len(runs) + len(failed)
     cells = make_cells(runs)
     main = main_cells(cells)
     datasets = {run.dataset for run in [*runs, *failed] if run.dataset}
     everything = [dataset_name(one) for one in sorted(datasets, key=dataset_order)]
     blocks: list[Block] = [Text(_summary(runs, failed, cells), soft=True)]
-    if older := len(found) - len(runs):
-        blocks.append(
-            Text(
-                f"{plural(older, 'unit')} set aside: run before with other defaults, and run again."
-            )
-        )
+    if older:
+        why = "run before, with other data or defaults or without success, and run again."
+        blocks.append(Text(f"{plural(older, 'unit')} set aside: {why}"))
     if cells:
         blocks += [Heading("Setups won, and by how much"), *headline(main)]
         if what := systems_text(runs):
@@ -130,6 +129,8 @@ def _papers_tables(cells: Sequence[Cell], main: Sequence[Cell], runs: Sequence[R
         "cross-encoder."
     )
     blocks: list[Block] = [Heading("The paper's tables"), Text(intro), *main_tables(main)]
+    if other := other_spaces(runs):
+        blocks.append(Text(other, soft=True))
     found, missing = ablations(cells)
     blocks += found
     chosen = {(cell.place.dataset, cell.place.setup, cell.variant) for cell in main}
@@ -146,7 +147,7 @@ def _papers_tables(cells: Sequence[Cell], main: Sequence[Cell], runs: Sequence[R
     curves = distinct_names([*lambda_pictures(of_main), *alpha_pictures(cells)])
     if curves:
         blocks += [Heading("Curves", 3), *_pictures(curves)]
-    left_out = [*not_run(main), *missing]
+    left_out = [*not_run(cells), *missing]
     if left_out:
         blocks.append(Text(f"Not run, of what the paper has: {'; '.join(left_out)}.", soft=True))
     return blocks

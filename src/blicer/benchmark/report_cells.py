@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import statistics
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from blicer.benchmark.dataset import ZERO_SHOT
 from blicer.benchmark.report_runs import Run, Variant, mapping, number
 from blicer.benchmark.significance import over_training_seeds
+from blicer.recipe import WITHOUT_SEEDS
 
 SPACE, TUNED, UNTUNED = "space", "tuned", "untuned"
 _CSLS = "csls"
@@ -137,9 +139,8 @@ def make_cells(runs: Sequence[Run]) -> list[Cell]:
             ("forward", run.pair),
             ("backward", f"{run.target}-{run.source}"),
         ):
-            place = Place(
-                run.dataset, run.pair, direction, run.setup, run.pivot, run.space, run.space_mode
-            )
+            space, mode = _reranked_space(run)
+            place = Place(run.dataset, run.pair, direction, run.setup, run.pivot, space, mode)
             alone = run.systems.get(SPACE, {}).get(side)
             for name, found in run.systems.items():
                 score = _score(found.get(side), alone, found.get("weights"), is_space=name == SPACE)
@@ -154,28 +155,37 @@ def make_cells(runs: Sequence[Run]) -> list[Cell]:
     return list(cells.values())
 
 
+def _reranked_space(run: Run) -> tuple[str, str]:
+    """The space of the test words and its mode. In zero-shot the unit's own is that of the pivot's
+    pairs, which only teach."""
+    if run.setup != ZERO_SHOT:
+        return run.space, run.space_mode
+    taught = f"taught by {run.space}" if run.space != WITHOUT_SEEDS else ""
+    return WITHOUT_SEEDS, ", ".join(part for part in (run.space_mode, taught) if part)
+
+
 def main_cells(cells: Sequence[Cell]) -> list[Cell]:
     """The cells that stand for a setup when several variants of it were run.
 
-    For each data set, setup and encoder: the template, α and settings that most of its cells have;
-    of equally many, what the encoder has unless told otherwise.
+    For each data set, setup, space and encoder: the template, α and settings that most of its
+    cells have; of equally many, what the encoder has unless told otherwise.
     """
-    groups: dict[tuple[str, str, str], dict[Variant, list[Cell]]] = defaultdict(
+    groups: dict[tuple[str, ...], dict[Variant, list[Cell]]] = defaultdict(
         lambda: defaultdict(list)
     )
     for cell in cells:
-        place = cell.place
-        groups[place.dataset, place.setup, cell.variant.encoder][cell.variant].append(cell)
-    chosen = set()
-    for (dataset, setup, _), variants in groups.items():
-        first = min(
-            variants,
-            key=lambda variant: (-len(variants[variant]), not variants[variant][0].usual, variant),
-        )
-        chosen.add((dataset, setup, first))
-    return [
-        cell for cell in cells if (cell.place.dataset, cell.place.setup, cell.variant) in chosen
-    ]
+        groups[_group(cell)][cell.variant].append(cell)
+    chosen = {group: _usual_variant(variants) for group, variants in groups.items()}
+    return [cell for cell in cells if chosen[_group(cell)] == cell.variant]
+
+
+def _usual_variant(variants: Mapping[Variant, Sequence[Cell]]) -> Variant:
+    return min(variants, key=lambda one: (-len(variants[one]), not variants[one][0].usual, one))
+
+
+def _group(cell: Cell) -> tuple[str, ...]:
+    at = cell.place
+    return (at.dataset, at.setup, at.space, at.space_mode, cell.variant.encoder)
 
 
 def setup_order(setup: str) -> tuple[int, float, str]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from blicer.benchmark import paper
+from blicer.benchmark.dataset import ZERO_SHOT
 from blicer.benchmark.report_cells import SPACE, TUNED, Cell
 from blicer.benchmark.report_document import (
     Block,
@@ -18,7 +19,9 @@ from blicer.benchmark.report_document import (
     percent,
     points,
 )
+from blicer.benchmark.report_runs import Run
 from blicer.benchmark.report_tally import column_order, encoders_in_order
+from blicer.recipe import usual_mode
 
 BOTH = "Avg. of both"
 _SPACE_NAMES = {**paper.SPACES, "procrustes": "Procrustes"}
@@ -230,6 +233,20 @@ def _patterns(language: str) -> list[tuple[str, Callable[[str], bool]]]:
         (f"{language}-*", lambda place: place.startswith(f"{language}-")),
         (f"*-{language}", lambda place: place.endswith(f"-{language}")),
     ]
+
+
+def other_spaces(runs: Sequence[Run]) -> str:
+    """Where a space of ours that stands beside the paper's is not made as the paper's is."""
+    said: set[str] = set()
+    for run in runs:
+        if run.space == "c2" and run.setup != ZERO_SHOT:
+            encoder = run.space_settings.get("encoder", "lite")
+            if paper.paper_encoder(encoder) != "mbert":
+                said.add(f"C2 mixes in {encoder} here, mBERT in the paper")
+        mode = run.space_mode or usual_mode(run.space, run.preset)
+        if (run.space, run.preset, mode) == ("vecmap", "semi_supervised", "supervised"):
+            said.add(f"VecMap with {run.setup} is the closed form, self-learning in the paper")
+    return f"Not made alike: {'; '.join(sorted(said))}." if said else ""
 
 
 def not_run(cells: Sequence[Cell]) -> list[str]:

@@ -43,6 +43,8 @@ class Run:
     systems: dict[str, dict[str, Any]]
     dropped: dict[str, str]  # systems that could not be measured, and why
     seconds: dict[str, float]
+    scorer_seconds: dict[str, float]  # by scorer; none in outcomes of earlier versions
+    space_settings: dict[str, str]
     pairs_scored: int
     data: dict[str, str]
     versions: dict[str, str]
@@ -87,6 +89,11 @@ def _texts(value: Any) -> dict[str, str]:
     return {clean(key): clean(one) for key, one in mapping(value).items()}
 
 
+def _numbers(value: Any) -> dict[str, float]:
+    found = ((clean(name), number(given)) for name, given in mapping(value).items())
+    return {name: given for name, given in found if given is not None}
+
+
 def _whole(value: Any) -> int:
     return int(number(value) or 0)
 
@@ -98,14 +105,26 @@ def read_outcomes(outcomes: Iterable[Any]) -> tuple[list[Run], list[Run]]:
 
 
 def newest(runs: Sequence[Run]) -> list[Run]:
-    """Of units that say the same but were run with other defaults, the last one that was run."""
+    """Of units that say the same, the last one that was run: data files or defaults were others
+    before."""
     last: dict[tuple[Any, ...], Run] = {}
     for run in runs:
-        what = (*_order(run)[:-1], tuple(sorted(run.data.items())))
+        what = _what(run)
         if what not in last or (run.ended, run.key) > (last[what].ended, last[what].key):
             last[what] = run
     kept = {id(run) for run in last.values()}
     return [run for run in runs if id(run) in kept]
+
+
+def not_mended(failed: Sequence[Run], runs: Sequence[Run]) -> list[Run]:
+    """The failures that no later run of the same unit has made good."""
+    done = {_what(run): run.ended for run in runs}
+    return [run for run in failed if _what(run) not in done or done[_what(run)] < run.ended]
+
+
+def _what(run: Run) -> tuple[Any, ...]:
+    """What a unit measures, whatever its data files and the defaults were at the time."""
+    return _order(run)[:-1] if run.dataset else (run.key,)
 
 
 def _order(run: Run) -> tuple[Any, ...]:
@@ -142,11 +161,9 @@ def _run(outcome: Mapping[str, Any]) -> Run:
         error=_error(outcome, bool(unit), _has_scores(systems)),
         systems=systems,
         dropped=_texts(outcome.get("dropped")),
-        seconds={
-            clean(name): value
-            for name, given in mapping(outcome.get("seconds")).items()
-            if (value := number(given)) is not None
-        },
+        seconds=_numbers(outcome.get("seconds")),
+        scorer_seconds=_numbers(mapping(outcome.get("seconds")).get("scorers")),
+        space_settings=_texts(outcome.get("space_settings")),
         pairs_scored=_whole(outcome.get("pairs_scored")),
         data=_texts(outcome.get("data")),
         versions=_texts(outcome.get("versions")),

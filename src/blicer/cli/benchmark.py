@@ -103,6 +103,12 @@ KeepRerankers = Annotated[
 ]
 
 
+DryRun = Annotated[
+    bool,
+    typer.Option("--dry-run", help="Say what would be run and what is there already; do nothing."),
+]
+
+
 @benchmark.command()
 def run(
     dataset: DatasetArgument,
@@ -126,6 +132,7 @@ def run(
     cpus_per_unit: CpusPerUnit = 1,
     gpus_per_unit: GpusPerUnit = 0,
     keep_rerankers: KeepRerankers = False,
+    dry_run: DryRun = False,
 ) -> None:
     """Measure every combination; the same command goes on where a killed run stopped.
 
@@ -141,15 +148,20 @@ def run(
     Example: `blicer benchmark run xling --data data --pairs en-fr,en-ru --setups 5k,1k
     --spaces procrustes,vecmap -o results/xling`
     """
+    from blicer.benchmark.dataset import Dataset
     from blicer.benchmark.request import local_pool, ray_pool
     from blicer.benchmark.results import Results
     from blicer.benchmark.runner import left_to_do, run_plan
     from blicer.progress import note
 
-    found, results = _dataset(dataset, data), Results(output)
-    results.prepare()
+    found, results = Dataset.find(dataset, data), Results(output)
+    if not dry_run:
+        results.prepare()
     plan = _plan(found, results, **_lists(locals()))
     left = left_to_do(plan.tasks, results)
+    if dry_run:
+        _show(plan, {task.key for task in left})
+        return
     note(f"{len(plan.tasks)} units, {len(plan.tasks) - len(left)} of them finished")
     if left:
         options = {"keep_rerankers": keep_rerankers}
@@ -167,51 +179,6 @@ def run(
         now = []
         results.write_table()
     _finish(plan, results, now)
-
-
-@benchmark.command()
-def plan(
-    dataset: DatasetArgument,
-    output: Output,
-    pairs: Pairs,
-    data: Data = Path("data"),
-    setups: Setups = "5k,1k",
-    spaces: Spaces = "procrustes,vecmap,rcsls,c1",
-    encoders: Encoders = "",
-    templates: Templates = "",
-    alphas: Alphas = "",
-    training_seeds: Seeds = "33",
-    systems: Systems = "",
-    ablation: Ablation = "",
-    max_words: MaxWords = 200_000,
-    pivot: Pivot = "en",
-    settings: Settings = None,
-    jobs: Jobs = 1,
-    threads: Threads = 0,
-    ray: RayAddress = None,
-    cpus_per_unit: CpusPerUnit = 1,
-    gpus_per_unit: GpusPerUnit = 0,
-    keep_rerankers: KeepRerankers = False,
-) -> None:
-    """Say what `run` with these options would do, and what of it is there already.
-
-    How it would be run (--jobs, --ray ...) makes no difference to that.
-    """
-    from blicer.benchmark.results import Results
-
-    found, results = _dataset(dataset, data), Results(output)
-    planned = _plan(found, results, **_lists(locals()))
-    finished = 0
-    for task in planned.tasks:
-        done = results.finished(task)
-        finished += done
-        systems_shown = ",".join(task.unit.systems)
-        typer.echo(f"{task.key}\t{'done' if done else 'to do'}\t{task.unit.label}\t{systems_shown}")
-    for problem in planned.problems:
-        typer.echo(f"\tmissing\t{problem}")
-    typer.echo(
-        f"{len(planned.tasks)} units, {finished} done, {len(planned.tasks) - finished} to do"
-    )
 
 
 @benchmark.command()
@@ -248,12 +215,6 @@ def rerun(
     raise typer.Exit(1)
 
 
-def _dataset(name: str, data: Path) -> Dataset:
-    from blicer.benchmark.dataset import Dataset
-
-    return Dataset.find(name, data)
-
-
 def _lists(options: dict[str, Any]) -> dict[str, Any]:
     """The options that ``_plan`` takes, out of a command's own."""
     from blicer.benchmark.request import LISTS
@@ -276,6 +237,17 @@ def _plan(dataset: Dataset, results: Results, **options: Any) -> Plan:
     if results.work.is_dir():
         save_digests(results.work, digests)
     return planned
+
+
+def _show(plan: Plan, left: set[str]) -> None:
+    """A line for each unit: its key, whether it is done, what it is."""
+    for task in plan.tasks:
+        state, systems = "to do" if task.key in left else "done", ",".join(task.unit.systems)
+        typer.echo(f"{task.key}\t{state}\t{task.unit.label}\t{systems}")
+    for problem in plan.problems:
+        typer.echo(f"\tmissing\t{problem}")
+    done = len(plan.tasks) - len(left)
+    typer.echo(f"{len(plan.tasks)} units, {done} done, {len(left)} to do")
 
 
 def _report(results: Results) -> list[Path]:

@@ -1,0 +1,86 @@
+"""What a report makes of units run again, of several variants of one setup, and of zero-shot."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from blicer.benchmark.report import make_document
+from blicer.benchmark.report_document import markdown
+from report_outcomes import failure, outcome
+from test_report import HEADLINE, by_label, tables
+
+SYSTEMS = {"space": (0.4, 0.4), "tuned": (0.5, 0.5)}
+
+
+def report(outcomes: list[dict[str, Any]]) -> str:
+    return markdown(make_document(outcomes))
+
+
+def test_mended_data_take_the_place_of_the_old() -> None:
+    """A file was broken, then wrong, then right: three keys, one setup."""
+    broken = failure("no vector in line 7") | {"key": "1", "ended": "2026-01-01"}
+    wrong = outcome({"space": (0.4, 0.4), "tuned": (0.3, 0.3)}, default="tuned")
+    right = outcome({"space": (0.4, 0.4), "tuned": (0.6, 0.6)}, default="tuned")
+    wrong |= {"key": "2", "ended": "2026-01-02", "data": {"seeds": "w" * 64}}
+    right |= {"key": "3", "ended": "2026-01-03", "data": {"seeds": "r" * 64}}
+    outcomes = [right, broken, wrong]
+    text = report(outcomes)
+    assert "2 units set aside" in text
+    assert "No unit failed." in text
+    assert by_label(tables(outcomes, "XLING, 5k seed pairs")[0])["+ BLICEr"][0].startswith("60.00")
+    rows = by_label(tables(outcomes, HEADLINE)[0])
+    assert rows["tuned, the paper's method and the default"][0] == "2 of 2"
+    # A failure after the success is news.
+    late = failure("the disk is full") | {"key": "4", "ended": "2026-01-04"}
+    assert "the disk is full" in report([*outcomes, late])
+
+
+def test_each_space_has_the_variant_that_was_run_of_it() -> None:
+    outcomes = [outcome(SYSTEMS, target=target) for target in ("fr", "ru", "fi")]
+    outcomes.append(outcome(SYSTEMS, space="c1", max_words=200_000))
+    rows = by_label(tables(outcomes, HEADLINE)[0])
+    assert rows["tuned, the paper's method"][0] == "8 of 8"
+    text = report(outcomes)
+    assert "not run: RCSLS, C2" in text
+
+
+def test_zero_shot_is_of_the_space_that_is_reranked() -> None:
+    by_c2 = outcome(
+        *(SYSTEMS,), setup="zero-shot", space="c2", source="it", target="fr", pivot="en"
+    )
+    by_c2["config"]["preset"] = "zero_shot"
+    (table,) = tables([by_c2], "XLING, no seeds of the pair, zero-shot")
+    labels = list(by_label(table))
+    assert labels == ["VecMap (taught by c2)", "+ BLICEr"]
+    column = table.head.index("it→fr") - 1
+    assert by_label(table)["VecMap (taught by c2)"][column] == "40.00 (65.22)"
+
+
+def test_controls_are_not_set_against_the_papers_method() -> None:
+    systems = {**SYSTEMS, "untuned": (0.45, 0.45)}
+    outcomes = [outcome(systems, encoder="xlm-roberta-large", template="T15", alpha=0.7)]
+    rows = by_label(tables(outcomes, "The same directions and spaces as in the paper")[0])
+    assert list(rows) == ["tuned, the paper's method"]
+
+
+def test_where_a_space_is_not_made_as_in_the_paper() -> None:
+    ours = [
+        outcome(SYSTEMS, setup="1k"),
+        outcome(SYSTEMS, setup="1k", space="c2"),
+        outcome(SYSTEMS, setup="1k", space="c1"),
+    ]
+    said = "VecMap with 1k is the closed form, self-learning in the paper"
+    assert f"Not made alike: C2 mixes in lite here, mBERT in the paper; {said}." in report(ours)
+    like = [outcome(SYSTEMS), outcome(SYSTEMS, setup="1k", space_mode="semi_supervised")]
+    like.append(outcome(SYSTEMS, space="c2"))
+    like[-1]["space_settings"] = {"encoder": "bert-base-multilingual-uncased"}
+    assert "Not made alike" not in report(like)
+
+
+def test_speed_is_that_of_the_cross_encoder() -> None:
+    slow = outcome(SYSTEMS)
+    assert "– | 0.03 |" in report([slow])
+    assert "In 1 unit scorers were not timed one by one" in report([slow])
+    slow["seconds"]["scorers"] = {"cross-encoder": 8.0, "use-cosine": 500.0}
+    assert "| 7,000 | 0.03 |" in report([slow])
+    assert "not timed" not in report([slow])
