@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
+from report_outcomes import outcome
+from tools import readme_figures
 from tools.readme_figures import README, with_figures
 
 
@@ -16,3 +21,33 @@ def test_a_lost_section_is_named() -> None:
     text = README.read_text(encoding="utf-8").replace("<!-- /spaces -->", "")
     with pytest.raises(SystemExit, match="no section 'spaces'"):
         with_figures(text)
+
+
+def test_controls_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two training seeds of one unit: means 0.52 and 0.40 against 0.50 and 0.41."""
+    alone = {"space": (0.3, 0.3), "B": (0.5, 0.41), "untuned": (0.4, 0.3)}
+    first = {**alone, "tuned": (0.4, 0.31), "tuned+endings": (0.51, 0.39)}
+    second = {"space": (0.3, 0.3), "tuned": (0.4, 0.31), "tuned+endings": (0.53, 0.41)}
+    far_off = {**alone, "tuned": (0.9, 0.9), "tuned+endings": (0.9, 0.9)}
+    outcomes = [
+        outcome(first),
+        outcome(second, training_seed=34),
+        outcome(far_off, space="c2"),  # has lite in it
+        outcome(far_off, target="fi"),  # lite does not know it
+        outcome(far_off, alpha=0.5),  # of an ablation
+        outcome(far_off, template="T15"),
+    ]
+    units = tmp_path / "xling" / "units"
+    units.mkdir(parents=True)
+    for number, one in enumerate(outcomes):
+        (units / f"{number}.json").write_text(json.dumps(one))
+    monkeypatch.setattr(readme_figures, "RESULTS", tmp_path)
+    lines = readme_figures.controls().splitlines()
+    assert lines[2:5] == [
+        "| tuned+endings against B | 2 | 1 | 0 | 1 | +0.50 | -1.00 |",
+        "| tuned+endings against untuned | 2 | 2 | 0 | 0 | +11.00 | +10.00 |",
+        "| tuned against untuned | 2 | 1 | 1 | 0 | +0.50 | +0.00 |",
+    ]
+    # Standard deviation of 51 and 53, and of 39 and 41.
+    assert "standard deviation of 1.41 points on average (at most 1.41)" in lines[6]
+    assert readme_figures.units_run().startswith("3 of its 60 units are finished")
