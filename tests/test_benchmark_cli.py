@@ -247,6 +247,8 @@ def test_the_verdict_by_hand(dataset: Dataset, encoder: Path) -> None:
         gain = outcomes[at // 2]["systems"]["tuned"][direction]
         gain["gain"] = {**gain["gain"], "difference": difference, "p_value": p_value}
     expected = [
+        "Test words in the vocabularies: 10 to 10 a direction, 83 to 83 % of the dictionaries. "
+        "Fewer than 200 words tell little: read more of the vectors, or take larger ones.",
         "3 of 4 won, 2 significantly (p < 0.05)",
         "mean gain at 5k: +4.00 points over 2",
         "mean gain at 1k: +4.00 points over 2",

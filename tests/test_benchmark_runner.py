@@ -345,7 +345,7 @@ def test_tables_and_folders_that_are_none(tmp_path: Path) -> None:
     with pytest.raises(FileError, match="names other columns"):
         read_table(tmp_path / "results.tsv")
     (tmp_path / "results.tsv").write_text("\t".join(COLUMNS) + "\na\tb\n")
-    with pytest.raises(FileError, match=r"line 2: has 2 cells, expected 40"):
+    with pytest.raises(FileError, match=r"line 2: has 2 cells, expected 42"):
         read_table(tmp_path / "results.tsv")
     (tmp_path / "units").mkdir()
     (tmp_path / "units" / "0.json").write_text("[]")
@@ -538,3 +538,13 @@ def test_ray_is_optional(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingDependency, match=r"pip install 'blicer\[ray\]'"):
         RayPool(made_up, "local")
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:9", "ray://127.0.0.1:9"])
+def test_nobody_waits_for_a_cluster_that_is_not_there(address: str) -> None:
+    from blicer.benchmark.ray_runner import _check_reachable
+
+    with pytest.raises(BlicerError, match=f"no Ray cluster at '{address}'"):
+        _check_reachable(address)
+    for fine in ("auto", "local"):
+        _check_reachable(fine)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import blicer.benchmark.systems as systems_module
 import blicer.scorers.use_cosine
-from benchmark_world import SETTINGS, TEST, make_world, plan, word, write_dictionaries
+from benchmark_world import SETTINGS, TEST, TRAIN, make_world, plan, word, write_dictionaries
 from blicer.align.mixed import Mixed
 from blicer.align.procrustes import Procrustes
 from blicer.benchmark.dataset import Dataset, Digests, MissingData, setup_name
@@ -226,6 +226,10 @@ def test_the_plan_is_the_product(dataset: Dataset, encoder: Path) -> None:
         ({"pairs": ["en-fi"]}, "blicer data get"),
         ({"setups": ["zero-shot"]}, "the pivot en is one of the two languages"),
         ({"settings": {"seed": 7}}, "the setting seed is given by --training-seeds here"),
+        (
+            {"settings": {"alpha": 0.5}, "alphas": [0.0]},
+            "alpha is given twice: by --set",
+        ),
         ({"settings": {"encoder": "x"}}, "the setting encoder is given by --encoders here"),
     ],
 )
@@ -443,6 +447,8 @@ def test_what_an_outcome_says_of_itself(
     assert Unit.from_dict(outcome["unit"]) == task.unit
     assert Config.from_dict(outcome["config"]) == task.config
     assert outcome["data"] == task.data
+    assert outcome["vocabularies"] == {"source": 120, "target": 120}
+    assert outcome["remarks"] == []
     assert set(outcome["versions"]) == {"blicer", "python", "torch", "transformers", "numpy"}
     assert outcome["versions"]["blicer"] == version("blicer")
     assert outcome["machine"]["cores"] >= 1
@@ -498,6 +504,23 @@ def test_units_share_spaces_and_each_reports_its_whole_time(
     kept = run_task(first, dataset, tmp_path, keep_rerankers=True)
     assert len([path for path in tmp_path.glob("reranker-*") if path.is_dir()]) == 2
     assert kept["systems"] == outcomes[0]["systems"]
+
+
+def test_what_a_reader_should_know_is_said(encoder: Path, tmp_path: Path) -> None:
+    own = make_world(tmp_path / "data")
+    test = own.folder / TEST["xling"].format(pair="en-fr")
+    with test.open("a") as file:
+        file.write(f"{word(0, 'en')}\t{word(0, 'fr')}\n{word(2, 'en')}\t{word(2, 'fr')}\n")
+    seeds = own.folder / TRAIN["xling"].format(pair="en-fr", size="5k")
+    seeds.write_text("".join(f"{word(i, 'en')}\t{word(i, 'fr')}\n" for i in range(0, 46, 2)))
+    (task,) = plan(own, encoder, spaces=["vecmap"], systems=["space"])
+    assert run_task(task, own, tmp_path / "work")["remarks"] == [
+        "too few seed pairs for VecMap to whiten: the map is orthogonal Procrustes",
+        "2 of 65 test pairs are seed pairs too",
+    ]
+    test.write_text("")
+    with pytest.raises(InputError, match=r"test\.freq\.2k\.en-fr\.tsv is empty"):
+        plan(own, encoder)
 
 
 def test_only_the_space_trains_nothing(

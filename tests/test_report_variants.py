@@ -84,3 +84,21 @@ def test_speed_is_that_of_the_cross_encoder() -> None:
     slow["seconds"]["scorers"] = {"cross-encoder": 8.0, "use-cosine": 500.0}
     assert "| 7,000 | 0.03 |" in report([slow])
     assert "not timed" not in report([slow])
+
+
+def test_coverage_and_remarks_stand_at_the_top() -> None:
+    few = outcome(SYSTEMS)
+    assert "1,000 to 1,000 a direction, 80 to 80 % of the dictionaries." in report([few])
+    assert "tell little" not in report([few])
+    for system in few["systems"].values():
+        system["backward"] |= {"queries": 12}
+    few["remarks"] = ["7 of 9 test pairs are seed pairs too"]
+    text = report([few])
+    head = text.split("## The paper's tables")[0]
+    assert "12 to 1,000 a direction, 1 to 80 % of the dictionaries. Fewer than 200" in head
+    assert "7 of 9 test pairs are seed pairs too (en-fr 5k VecMap)." in head
+
+
+def test_an_own_folder_is_named_as_the_command_takes_it() -> None:
+    for folder, named in (("my-own", "./own"), ("my-muse", "./muse"), ("mine", "mine")):
+        assert f"blicer benchmark run {named} " in report([outcome(SYSTEMS, dataset=folder)])

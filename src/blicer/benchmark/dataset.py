@@ -153,6 +153,8 @@ class Dataset:
         ]
         for turned, path in enumerate(places):
             if path.is_file():
+                if path.stat().st_size == 0:
+                    raise MissingData(f"{path} is empty")
                 return DictionaryFile(path, bool(turned))
         fetch = ""
         if self.layout.fetched_by:

@@ -90,6 +90,8 @@ def run_task(
         "pairs_scored": scored,
         "seeds_used": prepared.seeds,
         "held_out": len(prepared.held_out.parts) if prepared.held_out is not None else 0,
+        "vocabularies": {side: len(getattr(fitted.space, side)) for side in ("source", "target")},
+        "remarks": [*_of_space(prepared), *_of_test(task, dataset, test)],
         "dropped": dropped,
         "systems": outcome,
     }
@@ -113,6 +115,29 @@ def _prepare(task: Task, dataset: Dataset, work: Path, scorers: tuple[str, ...])
     recipe = Recipe(space=space, space_mode=unit.method_mode).resolved(task.config, len(seeds))
     workshop = Workshop(source, target, task.config, replace(recipe, scorers=scorers), work)
     return prepare_for(unit, dataset, workshop, seeds)
+
+
+def _of_space(prepared: Prepared) -> list[str]:
+    """What a reader of the figures should know about how the space came about."""
+    said = []
+    if prepared.fitted.space.settings.get("whitened") is False:
+        said.append("too few seed pairs for VecMap to whiten: the map is orthogonal Procrustes")
+    for kind in ("unsupervised", "zero_shot"):
+        if tried := prepared.notes.get(kind, {}).get("tried"):
+            said.append(f"the first dictionary came from: {tried[-1]['start']}")
+    return said
+
+
+def _of_test(task: Task, dataset: Dataset, test: Lexicon) -> list[str]:
+    """A test pair that was trained on tells nothing."""
+    seeds = {
+        pair
+        for place in seed_pairs(task.unit)
+        if place[:2] == (task.unit.source, task.unit.target)
+        for pair in dataset.seeds(*place).load()
+    }
+    shared = sum(pair in seeds for pair in test)
+    return [f"{shared} of {len(test)} test pairs are seed pairs too"] if shared else []
 
 
 def _is_reranker(place: Path) -> bool:

@@ -94,6 +94,9 @@ class _Planner:
         for name, option in (("encoder", "--encoders"), ("seed", "--training-seeds")):
             if name in matrix.settings:
                 raise InputError(f"the setting {name} is given by {option} here")
+        for name, listed in (("alpha", matrix.alphas), ("template", matrix.templates)):
+            if name in matrix.settings and listed:
+                raise InputError(f"the setting {name} is given twice: by --set and --{name}s")
         for encoder, seed in product(_distinct(matrix.encoders), _distinct(matrix.training_seeds)):
             given = {**matrix.settings, "encoder": encoder, "seed": seed}
             usual = resolve_config(setup, seeds, given)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ from blicer.errors import BlicerError, MissingDependency
 from blicer.progress import note
 
 LOCAL, AUTO = "local", "auto"
+CONNECT_SECONDS = 10
 RETRIES = 3  # of a unit whose worker or node died, by Ray itself
 
 
@@ -91,8 +93,21 @@ def _import_ray() -> Any:
     return ray
 
 
+def _check_reachable(address: str) -> None:
+    """Ray itself tries for many minutes where nobody answers."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if not colon or not port.isdigit():
+        return
+    try:
+        socket.create_connection((host, int(port)), timeout=CONNECT_SECONDS).close()
+    except OSError as error:
+        reason = error.strerror or error
+        raise BlicerError(f"no Ray cluster at {address!r} ({reason})") from error
+
+
 def _connect(ray: Any, address: str) -> None:
     """Join a cluster, or start one on this machine alone."""
+    _check_reachable(address)
     try:
         ray.init(
             address=address,

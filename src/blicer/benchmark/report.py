@@ -16,6 +16,7 @@ from blicer.benchmark.report_details import (
     failures,
     lambda_table,
     machines,
+    remarks,
     systems_text,
     times,
 )
@@ -85,7 +86,7 @@ def make_document(outcomes: Sequence[dict[str, Any]]) -> Document:
         why = "run before, with other data or defaults or without success, and run again."
         blocks.append(Text(f"{plural(older, 'unit')} set aside: {why}"))
     if cells:
-        blocks += [Heading("Setups won, and by how much"), *headline(main)]
+        blocks += [Heading("Setups won, and by how much"), *headline(main), *remarks(runs)]
         if what := systems_text(runs):
             blocks.append(Text(what, soft=True))
         blocks += _pictures(before_and_after(main))
@@ -138,8 +139,9 @@ def _papers_tables(cells: Sequence[Cell], main: Sequence[Cell], runs: Sequence[R
     table = lambda_table(of_main)
     if table is not None:
         text = (
-            "Ours are chosen on held-out seed words, for each unit; the paper's on the test set of "
-            "one pair (en-tr for XLING, hu-ka for PanLex-BLI), for all pairs."
+            "Ours are chosen for each unit on held-out words of the seeds (without seeds: on words "
+            "that two views agree on; zero-shot: on seeds of the pivot's pairs); the paper's for "
+            "all pairs on the test set of one (en-tr for XLING, hu-ka for PanLex-BLI)."
         )
         blocks += [Heading("λ, the weight of the cross-encoder", 3), table, Text(text, soft=True)]
     else:
@@ -161,7 +163,8 @@ def _how(runs: Sequence[Run], failed: Sequence[Run]) -> list[Block]:
     again = commands([run for run in [*runs, *failed] if run.source])
     if again:
         text = (
-            "DATA is the folder of dictionaries and vectors, OUT that of the results. What is "
+            "DATA is the folder of dictionaries and vectors (a collection of your own is named by "
+            "its last folder), OUT that of the results. What is "
             "finished is not computed again; results.tsv has a key for each row, and blicer "
             "benchmark rerun OUT KEY --data DATA computes that one anew."
         )

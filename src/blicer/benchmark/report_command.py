@@ -6,6 +6,7 @@ import json
 import shlex
 from collections.abc import Sequence
 
+from blicer.benchmark.dataset import LAYOUTS
 from blicer.benchmark.report_cells import setup_order
 from blicer.benchmark.report_layout import space_order
 from blicer.benchmark.report_runs import Run
@@ -55,7 +56,7 @@ def commands(runs: Sequence[Run]) -> list[str]:
 def _named(dataset: str) -> str:
     """As the command line takes it: an own folder that is called as a collection by its path."""
     own = dataset.removeprefix("my-")
-    return f"./{own}" if own != dataset and own in _COLLECTIONS else dataset
+    return f"./{own}" if own != dataset and own in LAYOUTS else dataset
 
 
 def _of_unit(run: Run) -> Command:

@@ -29,6 +29,7 @@ from blicer.benchmark.report_tally import column_order
 from blicer.benchmark.significance import LEVEL
 
 CROSS_ENCODER = "cross-encoder"
+_SCORERS = {"untuned": "the encoder before training", CROSS_ENCODER: "the tuned encoder"}
 _SYSTEM_ORDER = (SPACE, "A", "B", "untuned", TUNED)
 
 
@@ -161,7 +162,7 @@ def systems_text(runs: Sequence[Run]) -> str:
         for name, system in run.systems.items():
             scorers = system.get("scorers")
             if isinstance(scorers, list | tuple) and scorers:
-                found[name] = " and ".join(map(clean, scorers))
+                found[name] = " and ".join(_SCORERS.get(one, one) for one in map(clean, scorers))
     shown = "; ".join(f"{name}: {found[name]}" for name in sorted(found, key=_system_order))
     return f"What each system mixes with CSLS: {shown}." if shown else ""
 
@@ -271,6 +272,20 @@ def dropped(runs: Sequence[Run]) -> list[Block]:
     ]
 
 
+def remarks(runs: Sequence[Run]) -> list[Block]:
+    """What was said of some units, with their names."""
+    found: dict[str, list[str]] = {}
+    for run in runs:
+        name = f"{run.pair} {run.setup} {space_name(run.space, run.space_mode, run.setup)}"
+        for remark in run.remarks:
+            found.setdefault(remark, []).append(name)
+    return [
+        Text(f"{remark[0].upper()}{remark[1:]} ({', '.join(dict.fromkeys(units))}).")
+        for remark, units in sorted(found.items())
+        if remark
+    ]
+
+
 def machines(runs: Sequence[Run]) -> Table:
     """Each combination of machine and versions, with the number of its units."""
     counts = Counter((tuple(run.machine.items()), tuple(run.versions.items())) for run in runs)
@@ -305,5 +320,8 @@ def digests(runs: Sequence[Run]) -> Folded | None:
     rows = [list(row) for row in sorted(found)]
     if not rows:
         return None
-    title = f"SHA-256 of the data, {plural(len(rows), 'file')}"
+    title = (
+        f"SHA-256 of the data, {plural(len(rows), 'file')} (where one is two, as a matrix and its "
+        "list of words: of their two SHA-256, a line each)"
+    )
     return Folded(title, Table(["Data set", "What", "SHA-256"], rows, texts=3))

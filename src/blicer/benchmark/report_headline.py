@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 
 from blicer.benchmark import paper
-from blicer.benchmark.report_cells import Cell
+from blicer.benchmark.report_cells import SPACE, Cell
 from blicer.benchmark.report_document import (
     NOTHING,
     Block,
@@ -37,6 +37,8 @@ from blicer.benchmark.setups import FILES
 from blicer.benchmark.significance import LEVEL
 from blicer.benchmark.systems import BOOTSTRAP
 
+FEW_WORDS = 200  # of a test dictionary: an interval of some seven points either way
+
 
 def headline(cells: Sequence[Cell]) -> list[Block]:
     """``cells``: one variant of each setup (``main_cells``)."""
@@ -55,7 +57,7 @@ def headline(cells: Sequence[Cell]) -> list[Block]:
             if not rows:
                 blocks.append(_cards(label, encoder, found))
             rows.append(_row(name, found, columns))
-            notes += _holm_note(found)
+            notes += _holm_note(name, found)
     if not rows:
         return [Text("No system was measured beside its space alone, so there are no gains.")]
     rows.append(_paper_row(columns))
@@ -64,6 +66,7 @@ def headline(cells: Sequence[Cell]) -> list[Block]:
     blocks += [
         Table(head, rows),
         Text(_explanation(cells, encoders), soft=True),
+        Text(coverage_text(cells)),
         *dict.fromkeys(notes),
         *_shared(cells, encoders[0], columns),
     ]
@@ -151,7 +154,13 @@ def _explanation(cells: Sequence[Cell], encoders: Sequence[str]) -> str:
         "p < 0.05 after correction for all setups of the row. The paper's 232 setups are those of "
         "its two main tables; it gives no significance."
     )
-    seeds = {seed for cell in cells for one in cell.systems.values() for seed in one.by_seed}
+    seeds = {
+        seed
+        for cell in cells
+        for name, one in cell.systems.items()
+        if name != SPACE
+        for seed in one.by_seed
+    }
     if len(seeds) > 1:
         text += (
             f" {len(seeds)} training seeds: a setup is won by its mean gain, ± is the standard "
@@ -172,13 +181,13 @@ def _explanation(cells: Sequence[Cell], encoders: Sequence[str]) -> str:
     return text
 
 
-def _holm_note(found: Tally) -> list[Text]:
+def _holm_note(name: str, found: Tally) -> list[Text]:
     smallest = found.smallest_p
     if smallest is None or smallest * found.all < LEVEL:
         return []
     text = (
-        f"The smallest p-value here, {smallest:.4f}, times {found.all} setups is not below "
-        "0.05, so nothing can pass Holm's correction"
+        f"{name}: its smallest p-value, {smallest:.4f}, times {found.all} setups is not below "
+        "0.05, so none of them can pass Holm's correction"
     )
     at_the_floor = smallest <= 2 / BOOTSTRAP  # as small as that many draws can show
     text += ": more bootstrap draws could tell." if at_the_floor else "."
@@ -237,6 +246,25 @@ def _shared(cells: Sequence[Cell], encoder: str, columns: Sequence[Column]) -> l
             soft=True,
         ),
     ]
+
+
+def coverage_text(cells: Sequence[Cell]) -> str:
+    """How much of the test dictionaries the figures are of."""
+    asked = [next(iter(cell.systems.values())).first for cell in cells if cell.systems]
+    words = [one.queries for one in asked]
+    shares = [one.queries / one.all_queries for one in asked if one.all_queries]
+    if not words or not shares:
+        return ""
+    text = (
+        f"Test words in the vocabularies: {min(words):,} to {max(words):,} a direction, "
+        f"{percent(min(shares), 0)} to {percent(max(shares), 0)} % of the dictionaries."
+    )
+    if min(words) < FEW_WORDS:
+        text += (
+            f" Fewer than {FEW_WORDS} words tell little: read more of the vectors, or take larger "
+            "ones."
+        )
+    return text
 
 
 def vectors_text(cells: Sequence[Cell]) -> str:

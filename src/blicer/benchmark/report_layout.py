@@ -94,7 +94,10 @@ def _main_table(cells: Sequence[Cell], dataset: str, setup: str) -> list[Block]:
     if len({frozenset(line.ours) for line in lines}) > 1:
         text += " Averages are over the directions that a row has: not the same in all rows."
     if any(line.published for line in lines):
-        text += " In brackets what the paper has; directions that only it has stand at the end."
+        text += (
+            " In brackets what the paper has; directions that only it has stand at the end. "
+            f"{BOTH}: over the directions that both have."
+        )
     missing = [
         name
         for space, name in paper.SPACES.items()

@@ -29,7 +29,7 @@ from blicer.benchmark.report_tally import the_default
 
 
 def lambda_pictures(runs: Sequence[Run]) -> list[Picture]:
-    """P@1 on held-out seed words over λ: a picture for each system and setup, a line a space."""
+    """P@1 on held-out words over λ: a picture for each system and setup, a line a space."""
     groups: dict[tuple[str, str, str, str], dict[tuple[str, str], list[Run]]] = {}
     for run in runs:
         for system, found in run.systems.items():
@@ -54,7 +54,7 @@ def lambda_pictures(runs: Sequence[Run]) -> list[Picture]:
                 _slug("lambda", dataset, setup, encoder, system),
                 title,
                 partial(draw_curves, curves, title, "λ", "P@1 on held-out words, %", marks=False),
-                f"P@1 on held-out seed words over λ, the share of the score that is not "
+                f"P@1 on held-out words over λ, the share of the score that is not "
                 f"CSLS; means of {plural(units, 'unit')}. The mark is the mean of the chosen λ.",
             )
         )

@@ -42,6 +42,7 @@ class Run:
     error: str
     systems: dict[str, dict[str, Any]]
     dropped: dict[str, str]  # systems that could not be measured, and why
+    remarks: tuple[str, ...]  # what a reader of its figures should know
     seconds: dict[str, float]
     scorer_seconds: dict[str, float]  # by scorer; none in outcomes of earlier versions
     space_settings: dict[str, str]
@@ -135,6 +136,7 @@ def _order(run: Run) -> tuple[Any, ...]:
 def _run(outcome: Mapping[str, Any]) -> Run:
     unit = mapping(outcome.get("unit"))
     settings, asked = mapping(unit.get("settings")), unit.get("systems")
+    remarks = outcome.get("remarks")
     systems = {
         clean(name): dict(mapping(found)) for name, found in mapping(outcome.get("systems")).items()
     }
@@ -161,6 +163,7 @@ def _run(outcome: Mapping[str, Any]) -> Run:
         error=_error(outcome, bool(unit), _has_scores(systems)),
         systems=systems,
         dropped=_texts(outcome.get("dropped")),
+        remarks=tuple(map(clean, remarks)) if isinstance(remarks, list | tuple) else (),
         seconds=_numbers(outcome.get("seconds")),
         scorer_seconds=_numbers(mapping(outcome.get("seconds")).get("scorers")),
         space_settings=_texts(outcome.get("space_settings")),

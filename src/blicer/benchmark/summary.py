@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from blicer.benchmark.report_cells import SPACE, Cell, Scores, main_cells, make_cells
 from blicer.benchmark.report_details import variant_texts, varying_names
-from blicer.benchmark.report_document import percent, plural, points
+from blicer.benchmark.report_document import NOTHING, percent, plural, points
+from blicer.benchmark.report_headline import coverage_text
 from blicer.benchmark.report_layout import space_name
 from blicer.benchmark.report_runs import newest, read_outcomes
 from blicer.benchmark.report_tally import tally
@@ -44,14 +45,15 @@ def _label(unit: Mapping[str, Any]) -> str:
 def print_summary(console: Console, outcomes: Sequence[Mapping[str, Any]]) -> None:
     """The table, and what it comes to."""
     runs, _ = read_outcomes(outcomes)
-    cells = [cell for cell in make_cells(newest(runs)) if shown_scores(cell)]
+    cells = make_cells(newest(runs))
     if cells:
         console.print(_table(cells))
         for line in verdict(cells):
             console.print(line, markup=False)
     dropped = {f"{name}: {why}" for outcome in outcomes for name, why in outcome["dropped"].items()}
-    for sentence in sorted(dropped):
-        console.print(f"left out {sentence}", markup=False, soft_wrap=True)
+    said = {f"{run.pair} {run.setup}: {remark}" for run in runs for remark in run.remarks}
+    for sentence in [*sorted(said), *(f"left out {one}" for one in sorted(dropped))]:
+        console.print(sentence, markup=False, soft_wrap=True)
 
 
 def _table(cells: Sequence[Cell]) -> Table:
@@ -71,16 +73,15 @@ def _table(cells: Sequence[Cell]) -> Table:
     for head in ("before", "after", "gain", "95 %"):
         table.add_column(head, justify="right", no_wrap=True)
     for cell in cells:
-        scores, space = shown_scores(cell), cell.get(SPACE)
-        if scores is None:
-            continue
+        space = cell.get(SPACE)
+        scores = shown_scores(cell) or Scores()
         place, p_value = cell.place, scores.p_value
         star = "*" if p_value is not None and p_value < LEVEL else " "
         table.add_row(
             *(place.direction, place.setup),
             space_name(place.space, place.space_mode, place.setup),
             *variant_texts(cell.variant, varying),
-            shown_system(cell),
+            shown_system(cell) or NOTHING,
             percent(space.mean("p1") if space else None),
             percent(scores.mean("p1")),
             percent(scores.gain, 1, "+") + star,
@@ -96,7 +97,10 @@ def verdict(cells: Sequence[Cell]) -> list[str]:
     """
     counted = main_cells(cells)
     found = tally(counted, shown_scores)
-    lines = [f"{found.won} of {found.all} won, {found.significant} significantly (p < {LEVEL})"]
+    lines = [coverage_text(counted)]
+    if found.all:
+        sure = f"{found.significant} significantly (p < {LEVEL})"
+        lines.append(f"{found.won} of {found.all} won, {sure}")
     lines += [
         f"mean gain at {setup}: {points(100 * mean.value, 2, '+')} points over {mean.cells}"
         for (_, setup), mean in found.means.items()

@@ -17,17 +17,17 @@ COLUMNS = (
     *("encoder", "template", "alpha", "training_seed", "system", "default"),
     *("queries", "all_queries", "p@1", "p@5", "mrr", "p@1_all"),
     *("gain", "gain_low", "gain_high", "p_value", "weights"),
-    *("seconds_fit", "seconds_score", "max_words", "systems"),
+    *("seconds_fit", "seconds_score", "max_words", "vocabularies", "remarks", "systems"),
     *("settings", "config", "space_settings", "encoder_version", "data"),
     *("versions", "revision", "machine", "ended", "status", "error"),
 )
 _METRICS = ("queries", "all_queries", "p@1", "p@5", "mrr", "p@1_all")
 _OF_OUTCOME = (
-    *("key", "config", "space_settings", "encoder_version", "data"),
+    *("key", "vocabularies", "remarks", "config", "space_settings", "encoder_version", "data"),
     *("versions", "revision", "machine", "ended", "status", "error"),
 )
 _JSON = (
-    *("weights", "systems", "settings", "config", "space_settings"),
+    *("weights", "vocabularies", "remarks", "systems", "settings", "config", "space_settings"),
     *("data", "versions", "machine"),
 )
 _WHOLE = ("training_seed", "default", "queries", "all_queries", "max_words")

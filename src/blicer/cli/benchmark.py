@@ -149,6 +149,7 @@ def run(
     --spaces procrustes,vecmap -o results/xling`
     """
     from blicer.benchmark.dataset import Dataset
+    from blicer.benchmark.report_document import plural
     from blicer.benchmark.request import local_pool, ray_pool
     from blicer.benchmark.results import Results
     from blicer.benchmark.runner import left_to_do, run_plan
@@ -162,7 +163,7 @@ def run(
     if dry_run:
         _show(plan, {task.key for task in left})
         return
-    note(f"{len(plan.tasks)} units, {len(plan.tasks) - len(left)} of them finished")
+    note(f"{plural(len(plan.tasks), 'unit')}, {len(plan.tasks) - len(left)} finished")
     if left:
         options = {"keep_rerankers": keep_rerankers}
         pool: Pool
@@ -241,13 +242,15 @@ def _plan(dataset: Dataset, results: Results, **options: Any) -> Plan:
 
 def _show(plan: Plan, left: set[str]) -> None:
     """A line for each unit: its key, whether it is done, what it is."""
+    from blicer.benchmark.report_document import plural
+
     for task in plan.tasks:
         state, systems = "to do" if task.key in left else "done", ",".join(task.unit.systems)
         typer.echo(f"{task.key}\t{state}\t{task.unit.label}\t{systems}")
     for problem in plan.problems:
         typer.echo(f"\tmissing\t{problem}")
     done = len(plan.tasks) - len(left)
-    typer.echo(f"{len(plan.tasks)} units, {done} done, {len(left)} to do")
+    typer.echo(f"{plural(len(plan.tasks), 'unit')}, {done} done, {len(left)} to do")
 
 
 def _report(results: Results) -> list[Path]:
