@@ -6,7 +6,7 @@ Rows of one table are means over the same directions: those that all of its rows
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from blicer.benchmark import paper
@@ -44,6 +44,7 @@ from blicer.templates import TEMPLATES
 
 NO_TEMPLATE, PAPERS_TEMPLATE = "T1", "T15"
 _HUB = "en"  # the paper's averages are of directions from and to English
+Key = tuple[str, str, str, str]  # data set, setup, space and its mode
 Published = Callable[[str], float | None]  # by en-*, *-en or average
 
 
@@ -110,9 +111,9 @@ _ALPHAS_TEXT = (
 )
 
 
-def _places(cells: Sequence[Cell]) -> list[tuple[tuple[str, str, str, str], list[Cell]]]:
+def _places(cells: Sequence[Cell]) -> list[tuple[Key, list[Cell]]]:
     """Cells by data set, setup, space and its mode, in the order of the report."""
-    groups: dict[tuple[str, str, str, str], list[Cell]] = {}
+    groups: dict[Key, list[Cell]] = {}
     for cell in cells:
         at = cell.place
         groups.setdefault((at.dataset, at.setup, at.space, at.space_mode), []).append(cell)
@@ -121,7 +122,7 @@ def _places(cells: Sequence[Cell]) -> list[tuple[tuple[str, str, str, str], list
     )
 
 
-def group_title(key: tuple[str, str, str, str], places: int, *more: str) -> str:
+def group_title(key: Key, places: int, *more: str) -> str:
     dataset, setup, space, mode = key
     parts = [f"{dataset_name(dataset)} {setup}", space_name(space, mode, setup), *more]
     return f"{', '.join(parts)}: {plural(places, 'direction')}"
@@ -150,7 +151,7 @@ def _parts(cells: Sequence[Cell]) -> Table | None:
     return _english_table(rows)
 
 
-def _table(key: tuple[str, str, str, str], variant: str, table: str = "ablation") -> Published:
+def _table(key: Key, variant: str, table: str = "ablation") -> Published:
     dataset, setup, space, _ = key
     if paper.paper_dataset(dataset) != "xling":
         return _nothing
@@ -184,9 +185,7 @@ def _english_table(rows: Sequence[Row | Group]) -> Table | None:
     return Table(head, rows) if rows else None
 
 
-def _compared(
-    key: tuple[str, str, str, str], contenders: Sequence[Contender], *more: str
-) -> list[Row | Group]:
+def _compared(key: Key, contenders: Sequence[Contender], *more: str) -> list[Row | Group]:
     """Rows over the directions that all contenders have; none if there is no such direction."""
     figures = [one.figures() for one in contenders]
     places = common_places(figures)
@@ -234,7 +233,7 @@ def _template_order(variant: Variant) -> tuple[int, str]:
 
 
 def _alphas(cells: Sequence[Cell]) -> Table | None:
-    def row(key: tuple[str, str, str, str], variant: Variant) -> tuple[str, list[str]]:
+    def row(key: Key, variant: Variant) -> tuple[str, list[str]]:
         encoder = paper.paper_encoder(variant.encoder) or paper.MAIN_ENCODER
         if encoder != paper.MAIN_ENCODER:  # the paper varies α with its main encoder alone
             return f"{variant.alpha:g}", [NOTHING]
@@ -243,7 +242,7 @@ def _alphas(cells: Sequence[Cell]) -> Table | None:
 
     return _varied(
         cells,
-        lambda variant: replace(variant, alpha=0.0),
+        without_alpha,
         row,
         ["α", "The paper's λ"],
         lambda variant: (0, f"{variant.alpha:020.12f}"),
@@ -253,29 +252,44 @@ def _alphas(cells: Sequence[Cell]) -> Table | None:
 def _varied(
     cells: Sequence[Cell],
     rest: Callable[[Variant], Variant],
-    row: Callable[[tuple[str, str, str, str], Variant], tuple[str, list[str]]],
+    row: Callable[[Key, Variant], tuple[str, list[str]]],
     head: list[str],
     order: Callable[[Variant], tuple[int, str]],
 ) -> Table | None:
-    """Variants that differ in one thing only; ``rest`` takes that thing out of a variant."""
+    """A table of variants that differ in one thing only, in this order."""
     rows: list[Row | Group] = []
-    for key, own in _places(cells):
-        for variants in varying(own, rest):
-            contenders = {
-                one: Contender("", [c for c in own if c.variant == one], system(TUNED))
-                for one in sorted(variants, key=order)
-            }
-            figures = {one: contender.figures() for one, contender in contenders.items()}
-            figures = {one: found for one, found in figures.items() if found}
-            places = common_places(figures.values())
-            if len(figures) < 2 or not places:
-                continue
-            rows.append(Group(group_title(key, len(places), variants[0].encoder)))
-            for one in figures:
-                label, extra = row(key, one)
-                rows.append([label, *extra, *_measures(contenders[one].cells, places)])
+    for key, figures, places in comparable(cells, rest):
+        ordered = sorted(figures, key=order)
+        rows.append(Group(group_title(key, len(places), ordered[0].encoder)))
+        for one in ordered:
+            label, extra = row(key, one)
+            own = [cell for cell in cells if cell.variant == one and cell.place in places]
+            rows.append([label, *extra, *_measures(own)])
     columns = [*head, "λ", "Tuned", "Gain", "Default system"]
     return Table(columns, rows, texts=2 if "Text" in head else 1) if rows else None
+
+
+def without_alpha(variant: Variant) -> Variant:
+    return replace(variant, alpha=0.0)
+
+
+def comparable(
+    cells: Sequence[Cell], rest: Callable[[Variant], Variant]
+) -> Iterator[tuple[Key, dict[Variant, dict[Place, float]], set[Place]]]:
+    """Variants over one space that differ in one thing only, which ``rest`` takes out of them.
+
+    For each: P@1 of the tuned encoder mixed with CSLS by place, and the places that all have.
+    """
+    for key, own in _places(cells):
+        for variants in varying(own, rest):
+            figures = {
+                one: Contender("", [c for c in own if c.variant == one], system(TUNED)).figures()
+                for one in variants
+            }
+            figures = {one: found for one, found in figures.items() if found}
+            places = common_places(figures.values())
+            if len(figures) > 1 and places:
+                yield key, figures, places
 
 
 def varying(cells: Sequence[Cell], rest: Callable[[Variant], Variant]) -> list[list[Variant]]:
@@ -286,14 +300,13 @@ def varying(cells: Sequence[Cell], rest: Callable[[Variant], Variant]) -> list[l
     return [found for _, found in sorted(groups.items()) if len(found) > 1]
 
 
-def _measures(cells: Sequence[Cell], places: set[Place]) -> list[Item]:
-    """λ, P@1 and gain of the tuned encoder, P@1 of the default system, over these places."""
-    own = [cell for cell in cells if cell.place in places]
+def _measures(cells: Sequence[Cell]) -> list[Item]:
+    """λ, P@1 and gain of the tuned encoder, P@1 of the default system, over these cells."""
 
     def mean(choose: Choice, name: str) -> float | None:
         values = [
             value
-            for cell in own
+            for cell in cells
             if (scores := choose(cell)) and (value := scores.mean(name)) is not None
         ]
         return statistics.fmean(values) if values else None

@@ -11,12 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from blicer.benchmark.report_ablations import common_places, varying
+from blicer.benchmark.report_ablations import comparable, without_alpha
 from blicer.benchmark.report_cells import (
     SPACE,
     TUNED,
     Cell,
-    Place,
     dataset_order,
     setup_order,
     share,
@@ -89,33 +88,13 @@ def alpha_pictures(cells: Sequence[Cell]) -> list[Picture]:
     """P@1 on the test words over α, of the tuned encoder mixed with CSLS."""
     groups: dict[tuple[str, str, str, str], list[Curve]] = {}
     counts: dict[tuple[str, str, str, str], set[int]] = {}
-    spaces = sorted(
-        {(cell.place.space, cell.place.space_mode) for cell in cells},
-        key=lambda key: (space_order(key[0]), key[1]),
-    )
-    for dataset, setup in {(c.place.dataset, c.place.setup) for c in cells}:
-        for space, mode in spaces:
-            wanted = (dataset, setup, space, mode)
-            own = [cell for cell in cells if _where(cell.place) == wanted]
-            for variants in varying(own, lambda variant: replace(variant, alpha=0.0)):
-                figures = {
-                    one.alpha: _figures([cell for cell in own if cell.variant == one])
-                    for one in variants
-                }
-                figures = {alpha: found for alpha, found in figures.items() if found}
-                places = common_places(figures.values())
-                if len(figures) < 2 or not places:
-                    continue
-                alphas = sorted(figures)
-                means = [
-                    statistics.fmean([figures[alpha][place] for place in places])
-                    for alpha in alphas
-                ]
-                key = (dataset, setup, variants[0].encoder, variants[0].template)
-                groups.setdefault(key, []).append(
-                    Curve(space_name(space, mode, setup), alphas, means)
-                )
-                counts.setdefault(key, set()).add(len(places))
+    for (dataset, setup, space, mode), figures, places in comparable(cells, without_alpha):
+        ordered = sorted(figures, key=lambda variant: variant.alpha)
+        means = [statistics.fmean(figures[one][place] for place in places) for one in ordered]
+        alphas = [one.alpha for one in ordered]
+        key = (dataset, setup, ordered[0].encoder, ordered[0].template)
+        groups.setdefault(key, []).append(Curve(space_name(space, mode, setup), alphas, means))
+        counts.setdefault(key, set()).add(len(places))
     pictures = []
     for key in sorted(
         groups, key=lambda key: (dataset_order(key[0]), key[2:], setup_order(key[1]))
@@ -133,20 +112,6 @@ def alpha_pictures(cells: Sequence[Cell]) -> list[Picture]:
             )
         )
     return pictures
-
-
-def _where(place: Place) -> tuple[str, str, str, str]:
-    return (place.dataset, place.setup, place.space, place.space_mode)
-
-
-def _figures(cells: Sequence[Cell]) -> dict[Place, float]:
-    found = {}
-    for cell in cells:
-        scores = cell.get(TUNED)
-        mean = scores.mean("p1") if scores else None
-        if mean is not None:
-            found[cell.place] = mean
-    return found
 
 
 def before_and_after(cells: Sequence[Cell]) -> list[Picture]:
