@@ -195,6 +195,26 @@ def test_a_failure_that_leaves_earlier_figures_is_listed_too(
     assert result.stdout.count("failed") == 1
 
 
+def test_units_go_to_a_ray_cluster(
+    dataset: Dataset, encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: dict[str, Any] = {}
+
+    class Cluster(InThisProcess):
+        def __init__(self, run: Any, address: str, **needs: float) -> None:
+            super().__init__(made_up)
+            seen.update({"run": run, "address": address, **needs})
+
+    monkeypatch.setattr("blicer.benchmark.ray_runner.RayPool", Cluster)
+    arguments = asked("run", dataset, encoder, tmp_path, "--pairs", "en-fr")
+    options = ("--ray", "auto", "--cpus-per-unit", "2", "--gpus-per-unit", "0.5")
+    assert call(*arguments, *options).exit_code == 0
+    job = seen.pop("run")
+    assert seen == {"address": "auto", "cpus": 2.0, "gpus": 0.5}
+    assert (job.threads, job.home, job.work) == (2, Path.cwd(), tmp_path / "work")
+    assert job.dataset.folder.is_absolute()
+
+
 def test_an_output_that_is_a_file_is_one_sentence(
     dataset: Dataset, encoder: Path, tmp_path: Path
 ) -> None:

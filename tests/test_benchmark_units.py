@@ -597,14 +597,9 @@ def test_setups_without_seeds_of_the_pair(
     for module in ("unsupervised", "several"):
         monkeypatch.setattr(f"blicer.{module}.find_space", find)
     settings = {**SETTINGS, "preset": setup.replace("-", "_"), "n_aug": 60}
-    (task,) = plan(
-        *(own, encoder),
-        pairs=[pair],
-        setups=[setup],
-        spaces=["vecmap:identical"],
-        systems=["tuned", "tuned+endings"],
-        settings=settings,
-    )
+    matrix = {"pairs": [pair], "setups": [setup], "spaces": ["vecmap:identical"]}
+    matrix |= {"systems": ["tuned", "tuned+endings"], "settings": settings}
+    (task,) = plan(own, encoder, **matrix)
     assert task.unit.pivot == ("en" if setup == "zero-shot" else "")
     assert ("pivot" in task.data) == (setup == "zero-shot")
     outcome = run_task(task, own, tmp_path / "work")
@@ -614,6 +609,14 @@ def test_setups_without_seeds_of_the_pair(
     assert outcome["systems"]["tuned"]["default"]
     assert ("tuned+endings" in outcome["dropped"]) == (setup == "zero-shot")
     assert not list((tmp_path / "work").glob("*reranker-*"))
+    # Another test dictionary makes no difference to what is chosen.
+    test.write_text("".join(f"{word(i, source)}\t{word(i + 1, target)}\n" for i in range(40)))
+    (task,) = plan(own, encoder, **matrix)
+    again = run_task(task, own, tmp_path / "again")
+    assert again["key"] != outcome["key"]
+    for name, system in outcome["systems"].items():
+        assert again["systems"][name]["weights"] == system["weights"]
+        assert again["systems"][name]["curve"] == system["curve"]
 
 
 @pytest.mark.parametrize(
