@@ -37,6 +37,17 @@ def setups_won() -> str:
     return section.split("\nA setup is a direction", 1)[0].strip()
 
 
+def ablations() -> str:
+    """The tables of α and of templates in the report of the ablations."""
+    report = (RESULTS / "ablations" / "report.md").read_text(encoding="utf-8")
+    sections = re.split(r"^#+ ", report, flags=re.MULTILINE)
+    tables = []
+    for title in ("Templates", "α"):
+        section = next(one for one in sections if one.startswith(title))
+        tables.append("\n".join(line for line in section.splitlines() if line.startswith("|")))
+    return "\n\n".join(tables)
+
+
 # What the units of the matrix have in common; an ablation differs in one of these.
 MATRIX = {"encoder": "lite", "template": "T1", "alpha": 0.0, "space_mode": "", "max_words": 60_000}
 
@@ -138,6 +149,7 @@ SECTIONS = {
     "setups-won": setups_won,
     "controls": controls,
     "units-run": units_run,
+    "ablations": ablations,
     "without-seeds": without_seeds,
 }
 
