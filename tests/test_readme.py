@@ -50,4 +50,8 @@ def test_controls_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     ]
     # Standard deviation of 51 and 53, and of 39 and 41.
     assert "standard deviation of 1.41 points on average (at most 1.41)" in lines[6]
+    # 52 - 30 and 40 - 30; with Finnish 90 - 30 twice. C2 is among them here.
+    first = readme_figures.by_language().splitlines()
+    assert first[0] == "- languages that `lite` knows: +38.00 at 5k (4 setups)"
+    assert first[1] == "- Finnish on one side: +60.00 at 5k (2 setups)"
     assert readme_figures.units_run().startswith("3 of its 60 units are finished")

@@ -104,6 +104,23 @@ def controls() -> str:
     return "\n".join([*rows, "", *_spread(cells)])
 
 
+def by_language() -> str:
+    """The default's mean gain where `lite` knows both languages, and where it does not."""
+    lines = []
+    for title, finnish in (("languages that `lite` knows", False), ("Finnish on one side", True)):
+        means = []
+        for seeds in ("5k", "1k"):
+            gains = [
+                mean(systems["tuned+endings"].values()) - mean(systems["space"].values())
+                for (pair, setup, _, _), systems in _cells().items()
+                if setup == seeds and ("fi" in pair.split("-")) == finnish
+            ]
+            if gains:
+                means.append(f"{mean(gains):+.2f} at {seeds} ({len(gains)} setups)")
+        lines.append(f"- {title}: {', '.join(means)}")
+    return "\n".join(lines)
+
+
 def _spread(cells: list[dict[str, dict[int, float]]]) -> list[str]:
     """How much the training seed matters, where several were run."""
     lines = []
@@ -147,6 +164,7 @@ def units_run() -> str:
 SECTIONS = {
     "spaces": spaces,
     "setups-won": setups_won,
+    "by-language": by_language,
     "controls": controls,
     "units-run": units_run,
     "ablations": ablations,

@@ -65,7 +65,7 @@ def _table(cells: Sequence[Cell]) -> Table:
         title="P@1 before and after reranking, per cent",
         caption=f"* the gain is significant (paired bootstrap over the queries, p < {LEVEL})",
         box=SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
+        padding=0,  # a direction in one line of 80 columns
         pad_edge=False,
     )
     for head in ("direction", "setup", "space", *varying, "system"):
