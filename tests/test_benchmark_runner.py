@@ -244,6 +244,9 @@ def test_a_damaged_file_of_another_plan_is_listed_and_stops_nothing(
     assert len(table) == 1 + 2 * 2
     text = write_report(tmp_path, results.outcomes())[0].read_text(encoding="utf-8")
     assert "1 unit failed" in text
+    assert "is not JSON" in text
+    with pytest.raises(InputError, match=r"nothing is known of the unit 00: .*is not JSON"):
+        recorded_task(bad)
 
 
 def test_an_interrupt_keeps_what_is_finished(

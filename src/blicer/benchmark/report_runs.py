@@ -190,7 +190,7 @@ def _has_scores(systems: Mapping[str, Mapping[str, Any]]) -> bool:
 
 def _error(outcome: Mapping[str, Any], has_unit: bool, has_scores: bool) -> str:
     if not has_unit:
-        return "this is not the outcome of a unit of work"
+        return clean(outcome.get("error")) or "this is not the outcome of a unit of work"
     if outcome.get("status") != "done":
         return clean(outcome.get("error")) or "it did not finish and does not say why"
     return "" if has_scores else "it has no scores of any system"

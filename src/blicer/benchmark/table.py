@@ -134,6 +134,8 @@ def unit_rows(table: Sequence[Row], key: str) -> list[Row]:
 
 def recorded_task(row: Row) -> Task:
     """What a row was made by, from that row alone."""
+    if not row["pair"]:
+        raise InputError(f"nothing is known of the unit {row['key']}: {row['error']}")
     source, _, target = row["pair"].partition("-")
     values = {name: row[name] for name in Unit.__dataclass_fields__ if name in row}
     values |= {"source": source, "target": target, "settings": row["settings"] or {}}
