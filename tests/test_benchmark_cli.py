@@ -128,6 +128,14 @@ def test_from_files_to_a_table_and_a_row_run_again(
     result = call("rerun", alone, key, "--data", dataset.folder)
     assert (result.exit_code, result.stdout.strip()) == (0, f"{key}: the same figures")
 
+    # Of a unit that had failed there is nothing to compare with.
+    (outcome,) = [one for one in Results(out).outcomes() if one["key"] == key]
+    Results(tmp_path / "failed").prepare()
+    bad = {**outcome, "status": "failed", "error": "no luck", "systems": {}}
+    Results(tmp_path / "failed").write(bad)
+    result = call("rerun", tmp_path / "failed", key, "--data", dataset.folder)
+    assert result.stdout.strip() == f"{key}: failed before, and done now"
+
     # A figure that was tampered with is found.
     file = out / "units" / f"{key}.json"
     outcome = json.loads(file.read_text())

@@ -205,11 +205,13 @@ def rerun(
 ) -> None:
     """Run a row's unit again, from nothing but the row, and say if the figures are the same."""
     from blicer.benchmark.rerun import find_rows, run_again
+    from blicer.benchmark.unit import DONE
 
     before = find_rows(output, key)
     said = run_again(before, data)
     if not said:
-        typer.echo(f"{before[0]['key']}: the same figures")
+        same = "the same figures" if before[0]["status"] == DONE else "failed before, and done now"
+        typer.echo(f"{before[0]['key']}: {same}")
         return
     for sentence in said:
         typer.echo(sentence)
