@@ -29,9 +29,9 @@ from blicer.benchmark.report_tally import (
     column_of,
     column_order,
     encoders_in_order,
+    methods_of,
     systems_of,
     tally,
-    the_default,
 )
 from blicer.benchmark.setups import FILES
 from blicer.benchmark.significance import LEVEL
@@ -204,9 +204,7 @@ def _shared(cells: Sequence[Cell], encoder: str, columns: Sequence[Column]) -> l
             both.append((cell, found))
     rows: list[Row] = []
     both_cells = [cell for cell, _ in both]
-    for label, choose in systems_of(both_cells):
-        if "paper's method" not in label and choose is not the_default:
-            continue  # a control, or a part of the method
+    for label, choose in methods_of(both_cells):
         counted = [
             (cell, one) for cell, one in both if (got := choose(cell)) and got.gain is not None
         ]

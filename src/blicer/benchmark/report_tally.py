@@ -106,17 +106,26 @@ def system(name: str) -> Choice:
     return lambda cell: cell.get(name)
 
 
-def systems_of(cells: Sequence[Cell]) -> list[tuple[str, Choice]]:
-    """Label and choice of each system, the default first, then the paper's method."""
-    names = dict.fromkeys(name for cell in cells for name in cell.systems if name != SPACE)
-    defaults = sorted({cell.default for cell in cells if cell.default})
+def methods_of(cells: Sequence[Cell]) -> list[tuple[str, Choice]]:
+    """Label and choice of the default and of the paper's method, where they were measured."""
+    defaults = _defaults(cells)
+    if defaults == [TUNED]:
+        return [("tuned, the paper's method and the default", the_default)]
     found: list[tuple[str, Choice]] = []
     if defaults:
         found.append((f"{' or '.join(defaults)}, the default", the_default))
-        if defaults == [TUNED]:
-            found[0] = ("tuned, the paper's method and the default", the_default)
-    alone = set(defaults) if len(defaults) == 1 else set()
-    if TUNED in names and TUNED not in alone:
+    if any(TUNED in cell.systems for cell in cells):
         found.append(("tuned, the paper's method", system(TUNED)))
-    found += [(name, system(name)) for name in names if name not in {TUNED, *alone}]
     return found
+
+
+def systems_of(cells: Sequence[Cell]) -> list[tuple[str, Choice]]:
+    """The same of every system: those two first, then the controls."""
+    names = dict.fromkeys(name for cell in cells for name in cell.systems if name != SPACE)
+    defaults = _defaults(cells)
+    shown = {TUNED, *(defaults if len(defaults) == 1 else [])}
+    return [*methods_of(cells), *((name, system(name)) for name in names if name not in shown)]
+
+
+def _defaults(cells: Sequence[Cell]) -> list[str]:
+    return sorted({cell.default for cell in cells if cell.default})
