@@ -30,7 +30,7 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $@
 
 $(VENV)/.bench: $(STAMP)
-	$(PIP) -e ".[bench]"
+	$(PIP) -e ".[compare]"
 	touch $@
 
 clean:

@@ -16,8 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from benchmarks.peak import measure
-from blicer.align.contrastive_step import contrastive_step, mapped_unit
-from blicer.align.mining import NegativeMiner
+from blicer.align.contrastive import NegativeMiner, contrastive_step, mapped_unit
 
 
 def nearest_negatives(

@@ -14,8 +14,7 @@ import torch
 
 from blicer import lite, starter
 from blicer.config import Config
-from blicer.recipe import Recipe
-from blicer.workshop import Workshop
+from blicer.pipeline import Recipe, Workshop
 
 PAIRS = 20_000
 

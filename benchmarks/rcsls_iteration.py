@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from benchmarks.peak import measure
-from blicer.align.relaxed_csls import RelaxedCSLS
+from blicer.align.rcsls import RelaxedCSLS
 
 
 def baseline(

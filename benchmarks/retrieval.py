@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from blicer.retrieval import Retriever, bf16_is_faster
+from blicer.neighbours.retriever import Retriever, bf16_is_faster
 
 K_CSLS, K, DIM = 10, 28, 300
 BLOCK = 2048

@@ -38,8 +38,8 @@ from transformers import (
     XLMRobertaForSequenceClassification,
 )
 
-from blicer.earlyexit import best_first, csls_mix, mix
-from blicer.reranker import Reranker
+from blicer.crossencoder.early_exit import best_first, csls_mix, mix
+from blicer.crossencoder.model import Reranker
 
 CANDIDATES, MAX_LENGTH, PIECES = 28, 20, 30_000
 # Ranks and median gaps to the best candidate, mean of the two measured spaces.

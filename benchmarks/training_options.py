@@ -15,9 +15,7 @@ from typing import Any
 from benchmarks.spaces_table import dictionary, vectors
 from blicer.config import Config
 from blicer.mixing import CSLS, choose_weights
-from blicer.recipe import Recipe
-from blicer.train import held_out_splits
-from blicer.workshop import Fitted, Workshop
+from blicer.pipeline import Fitted, Recipe, Workshop, held_out_splits
 
 HOLDOUT = 0.3
 OPTIONS: dict[str, dict[str, Any]] = {

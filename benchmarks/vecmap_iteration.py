@@ -14,8 +14,8 @@ import numpy as np
 import torch
 
 from benchmarks.peak import measure
-from blicer.align.induction import Induced, induce, similarity_buffer
 from blicer.align.linear import orthogonal_map
+from blicer.align.vecmap import Induced, induce, similarity_buffer
 
 BLOCK_ROWS = 1000
 

@@ -33,11 +33,9 @@ from blicer.errors import InputError
 from blicer.evaluation import evaluate
 from blicer.files import read_json, write_json
 from blicer.mixing import Mixture
-from blicer.recipe import Recipe
-from blicer.several import prepare_several, prepare_zero_shot, without_shared_pivots
-from blicer.train import Prepared, prepare
+from blicer.multilingual import prepare_several, prepare_zero_shot, without_shared_pivots
+from blicer.pipeline import Prepared, Recipe, Workshop, prepare
 from blicer.unsupervised import prepare_unsupervised
-from blicer.workshop import Workshop
 
 STARTS = ("encoder", "identical", "numerals", "distributions")
 Row = dict[str, Any]

@@ -98,7 +98,7 @@ class DiesOnce(Job):
     victim: str = ""
 
     def __call__(self, task: Task) -> Outcome:
-        from blicer.workshop import Workshop
+        from blicer.pipeline import Workshop
 
         marker = self.work / "killed"
         view = Workshop.view

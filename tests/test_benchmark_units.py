@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import blicer.benchmark.systems as systems_module
 import blicer.scorers.use_cosine
 from benchmark_world import SETTINGS, TEST, TRAIN, make_world, plan, word, write_dictionaries
-from blicer.align.mixed import Mixed
+from blicer.align.encoder_mix import Mixed
 from blicer.align.procrustes import Procrustes
 from blicer.benchmark.dataset import Dataset, Digests, MissingData, setup_name
 from blicer.benchmark.execution import run_task
@@ -29,13 +29,13 @@ from blicer.benchmark.systems import (
     scorers_for,
 )
 from blicer.benchmark.unit import Task, Unit, failed
-from blicer.candidates import score_candidates
 from blicer.config import Config
 from blicer.embeddings import Embeddings
 from blicer.errors import InputError, MissingDependency
 from blicer.evaluation import evaluate
 from blicer.lexicon import Lexicon
-from blicer.workshop import Workshop
+from blicer.mixing import score_candidates
+from blicer.pipeline import Workshop
 from tiny_models import tiny_encoder
 
 SYSTEMS = ("space", "untuned", "tuned", "tuned+endings")
@@ -594,7 +594,7 @@ def test_setups_without_seeds_of_the_pair(
         starts.append(init)
         return ready(workshop)
 
-    for module in ("unsupervised", "several"):
+    for module in ("unsupervised", "multilingual"):
         monkeypatch.setattr(f"blicer.{module}.find_space", find)
     settings = {**SETTINGS, "preset": setup.replace("-", "_"), "n_aug": 60}
     matrix = {"pairs": [pair], "setups": [setup], "spaces": ["vecmap:identical"]}

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from blicer.cli import app, commands  # noqa: F401 - registers the commands
-from blicer.cli.pairs import COLUMNS
+from blicer.cli.align import COLUMNS
 from blicer.errors import FileError, InputError
 
 run = CliRunner()
@@ -83,7 +83,7 @@ def test_unless_told_otherwise_the_pairs_are_those_of_blicer_train(
     space: Path, tmp_path: Path
 ) -> None:
     from blicer.config import Config
-    from blicer.recipe import defaults_for
+    from blicer.pipeline import defaults_for
 
     seeds = tmp_path / "cased.tsv"
     seeds.write_text("".join(f"S{i}\tT{i}\n" for i in range(10)))

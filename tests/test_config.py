@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from blicer.config import Config, parse_assignments
+from blicer.config import PRESETS, Config, get_preset, parse_assignments
 from blicer.errors import FileError, InputError
-from blicer.presets import PRESETS, get_preset
 
 # METHOD.md section 3: n_aug, n_rep, delta, alpha, epochs
 TABLE = {
@@ -91,7 +90,7 @@ def test_defaults() -> None:
 
 
 def test_every_setting_of_training_can_be_given() -> None:
-    from blicer.crossencoder.training_settings import TrainingSettings
+    from blicer.crossencoder.settings import TrainingSettings
 
     settings = TrainingSettings()
     names = [field.name for field in dataclasses.fields(settings)]

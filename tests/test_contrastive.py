@@ -12,17 +12,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks import c1_step
-from blicer import sparse
-from blicer.align import mining
-from blicer.align.contrastive import Contrastive, closed_form_maps
-from blicer.align.contrastive_step import contrastive_step
-from blicer.align.mining import NegativeMiner, Transposed, _best
+from blicer.align import contrastive as mining
+from blicer.align.contrastive import (
+    Contrastive,
+    NegativeMiner,
+    Transposed,
+    _best,
+    closed_form_maps,
+    contrastive_step,
+)
 from blicer.align.space import Space
 from blicer.align.vecmap import VecMap
 from blicer.embeddings import Embeddings
 from blicer.errors import InputError
 from blicer.lexicon import Lexicon
-from blicer.sparse import pair_products
+from blicer.neighbours import kernels as sparse
+from blicer.neighbours.kernels import pair_products
 
 QUICK: dict[str, Any] = {"steps": 6, "negatives": 20, "mined_pairs": 100, "device": "cpu"}
 

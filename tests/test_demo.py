@@ -133,14 +133,14 @@ def test_dictionary_is_written(folder: Path, results: Any) -> None:
 
 
 def test_test_words_reach_no_choice(monkeypatch: pytest.MonkeyPatch) -> None:
-    import blicer.train
+    import blicer.pipeline
 
     seen = []
 
     def spy(source: Any, target: Any, seeds: Any, *_: Any) -> None:
         seen.append(seeds)
 
-    monkeypatch.setattr(blicer.train, "train", spy)
+    monkeypatch.setattr(blicer.pipeline, "train", spy)
     pair = load()
     demo.train(pair, PLAN, ("spelling",))
     assert seen == [pair.seeds]

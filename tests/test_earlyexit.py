@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from blicer.earlyexit import best_first, csls_mix, mix
+from blicer.crossencoder.early_exit import best_first, csls_mix, mix
 from blicer.errors import InputError
 
 # A coarse grid makes ties, which the order of the candidates must decide.

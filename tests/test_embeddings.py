@@ -13,11 +13,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import blicer.formats.text as text_format
+import blicer.io.text as text_format
 from blicer import progress
 from blicer.embeddings import Embeddings, LoadReport, describe
 from blicer.errors import FileError, InputError, MissingDependency
-from blicer.formats import streams
+from blicer.io import streams
 
 ANY_FILE = settings(
     max_examples=60,

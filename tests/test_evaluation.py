@@ -14,9 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from blicer.bootstrap import resampled_means
 from blicer.errors import InputError
-from blicer.evaluation import Evaluation, compare, evaluate, per_query
+from blicer.evaluation import Evaluation, compare, evaluate, per_query, resampled_means
 from blicer.lexicon import Lexicon
 
 
@@ -143,7 +142,7 @@ def test_bootstrap_is_seeded_and_does_not_depend_on_block_size(
     whole = resampled_means(values, 40, seed=3)
     assert np.array_equal(whole, resampled_means(values, 40, seed=3))
     assert not np.array_equal(whole, resampled_means(values, 40, seed=4))
-    monkeypatch.setattr("blicer.bootstrap._BLOCK", 110)
+    monkeypatch.setattr("blicer.evaluation._BLOCK", 110)
     assert np.array_equal(whole, resampled_means(values, 40, seed=3))
     picked = np.random.default_rng(3).integers(0, 50, size=(40, 50))
     naive = [[values[row, column].mean() for column in range(3)] for row in picked]

@@ -142,7 +142,7 @@ def test_unwritable_cache_costs_only_the_cache(
 
 
 def test_cache_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    from blicer.formats.cache import cache_folder
+    from blicer.io.cache import cache_folder
 
     monkeypatch.setenv("BLICER_CACHE", "/a/b")
     assert cache_folder() == Path("/a/b")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from blicer.embeddings import Embeddings
 from blicer.errors import FileError
-from blicer.formats.fasttext import subwords
+from blicer.io.binary import subwords
 
 WORDS = ["</s>", "the", "été", "Привет", "日本語", "a", "naïve café", "😀x"]
 DIM, BUCKET = 3, 50

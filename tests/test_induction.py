@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.vecmap_iteration import baseline, ours, synthetic
-from blicer.align import induction
-from blicer.align.induction import draw_ranks, induce
+from blicer.align import vecmap as induction
+from blicer.align.vecmap import draw_ranks, induce
 
 
 def unit_rows(rows: int, dim: int, seed: int) -> np.ndarray:

@@ -10,16 +10,23 @@ import numpy as np
 import pytest
 import torch
 
-from blicer.align import biencoder, mixed
-from blicer.align.biencoder import ContrastivePairs, Tuning, contrastive_loss, tune
+from blicer.align import encoder_mix as biencoder
+from blicer.align import encoder_mix as mixed
 from blicer.align.contrastive import Contrastive
-from blicer.align.mixed import Mixed, hard_negatives
+from blicer.align.encoder_mix import (
+    ContrastivePairs,
+    Mixed,
+    Tuning,
+    contrastive_loss,
+    hard_negatives,
+    tune,
+)
 from blicer.align.space import Space
-from blicer.crossencoder import checkpoints
 from blicer.embeddings import Embeddings
+from blicer.encoders import checkpoints
+from blicer.encoders.words import WordEncoder
 from blicer.errors import InputError
 from blicer.lexicon import Lexicon
-from blicer.wordencoder import WordEncoder
 from tiny_models import tiny_encoder
 
 C1 = {"steps": 3, "negatives": 10, "mined_pairs": 40, "rounds": 1}

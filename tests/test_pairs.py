@@ -9,23 +9,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from blicer.augmentation import interleave, silver_pairs
 from blicer.config import Config
 from blicer.errors import InputError
 from blicer.lexicon import Coverage
-from blicer.pair_keys import as_pairs, first_occurrences
-from blicer.pairs import (
+from blicer.neighbours.mining import as_pairs, first_occurrences, interleave, silver_pairs
+from blicer.training_pairs import (
     KINDS,
     NEGATIVE,
     SEED,
     SILVER,
     Examples,
+    Scaling,
     TrainingPairs,
     build_pairs,
+    fit_scaling,
     polarise,
     repeats,
 )
-from blicer.scaling import Scaling, fit_scaling
 
 
 class Found(NamedTuple):
@@ -232,7 +232,7 @@ def test_the_silver_walk_against_a_naive_loop(
 
 
 def test_the_engine_gives_the_same_set_as_the_naive_one() -> None:
-    from blicer.retrieval import Retriever
+    from blicer.neighbours.retriever import Retriever
 
     generator = np.random.default_rng(5)
     source = generator.standard_normal((90, 8)).astype(np.float32)

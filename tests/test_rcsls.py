@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from benchmarks import rcsls_iteration
 from blicer.align.procrustes import Procrustes
-from blicer.align.rcsls import RCSLS, descend, spectral_projection
-from blicer.align.relaxed_csls import RelaxedCSLS
+from blicer.align.rcsls import RCSLS, RelaxedCSLS, descend, spectral_projection
 from blicer.embeddings import Embeddings
 from blicer.errors import InputError
 from blicer.lexicon import Lexicon

@@ -16,9 +16,9 @@ import torch
 from safetensors.torch import load_file
 from sentence_transformers import CrossEncoder
 
-from blicer.crossencoder.training_settings import TrainingSettings, learning_rate_factor
+from blicer.crossencoder.model import Reranker
+from blicer.crossencoder.settings import TrainingSettings, learning_rate_factor
 from blicer.errors import BlicerError, FileError, InputError, MissingDependency
-from blicer.reranker import Reranker
 from tiny_models import tiny_encoder, toy_pairs
 
 FAST: dict[str, Any] = {"device": "cpu", "epochs": 2, "batch_size": 16, "learning_rate": 1e-3}
@@ -83,7 +83,7 @@ def plain_training(
     folder: Path, left: list[str], right: list[str], labels: list[float], settings: TrainingSettings
 ) -> dict[str, torch.Tensor]:
     """Textbook loop: whole batches, whole table, stock AdamW. Dropout must be 0."""
-    from blicer.crossencoder.encoder import load_encoder
+    from blicer.encoders.loading import load_encoder
 
     model, tokenizer = load_encoder(folder, seed=settings.seed)
     model.train()
@@ -129,7 +129,7 @@ def test_a_spared_last_layer_changes_neither_logits_nor_gradients(
 ) -> None:
     from transformers import AutoModelForSequenceClassification
 
-    from blicer.crossencoder.encoder import load_encoder
+    from blicer.encoders.loading import load_encoder
 
     spared, tokenizer = load_encoder(encoders[kind], seed=1)
     whole = AutoModelForSequenceClassification.from_pretrained(encoders[kind], num_labels=1)
@@ -275,9 +275,9 @@ def test_lora_is_merged_into_plain_weights(encoders: dict[str, Path], tmp_path: 
 def test_an_adapter_is_trained_on_what_is_scored(encoders: dict[str, Path], kind: str) -> None:
     """Segments too, where the architecture has them: the wrapper's own signature hides them."""
     pytest.importorskip("peft")
-    from blicer.crossencoder.encoder import input_names, load_encoder
-    from blicer.crossencoder.lora import add_lora
-    from blicer.crossencoder.training_settings import TrainingSettings
+    from blicer.crossencoder.model import add_lora
+    from blicer.crossencoder.settings import TrainingSettings
+    from blicer.encoders.loading import input_names, load_encoder
 
     plain, _ = load_encoder(encoders[kind], seed=1)
     wanted = input_names(plain)
@@ -297,7 +297,7 @@ TOGETHER = """
 import sys
 sys.path.insert(0, {tests!r})
 from tiny_models import toy_pairs
-from blicer.reranker import Reranker
+from blicer.crossencoder.model import Reranker
 Reranker({encoder!r}, **{settings!r}).fit(*toy_pairs(50), output_dir=sys.argv[1])
 """
 
@@ -499,7 +499,7 @@ def test_full_disk_while_saving(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     if stage == "card":
-        monkeypatch.setattr("blicer.reranker.model_card", full)
+        monkeypatch.setattr("blicer.crossencoder.model.model_card", full)
     else:
         monkeypatch.setattr(getattr(reranker, stage), "save_pretrained", full)
     with pytest.raises(FileError, match="No space left on device"):

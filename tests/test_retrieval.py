@@ -8,12 +8,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from blicer import rescoring, retrieval
 from blicer.errors import InputError
-from blicer.rescoring import _largest_error
-from blicer.retrieval import Retriever, top_k_both
-from blicer.scan import Scan, best_of_both, best_of_rows
-from blicer.topk import RunningTopK, top_k
+from blicer.neighbours import retriever as rescoring
+from blicer.neighbours import retriever as retrieval
+from blicer.neighbours.kernels import RunningTopK, Scan, best_of_both, best_of_rows, top_k
+from blicer.neighbours.retriever import Retriever, _largest_error, top_k_both
 
 
 def unit(matrix: np.ndarray) -> np.ndarray:

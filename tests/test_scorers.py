@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from blicer.errors import FileError, InputError, MissingDependency
 from blicer.scorers import load_scorer
 from blicer.scorers.endings import Endings
-from blicer.scorers.romanise import romanise
-from blicer.scorers.spelling import Spelling
+from blicer.scorers.spelling import Spelling, romanise
 from blicer.scorers.use_cosine import UseCosine
 
 

@@ -15,10 +15,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from blicer.crossencoder.encoder import load_encoder, resolve_precision
-from blicer.crossencoder.pair_tokens import PairEncoder, longest_first
-from blicer.crossencoder.scorecache import ScoreCache
-from blicer.crossencoder.scoring import distinct_pairs, score_pairs, token_batches
+from blicer.crossencoder.scoring import ScoreCache, distinct_pairs, score_pairs, token_batches
+from blicer.crossencoder.tokens import PairEncoder, longest_first
+from blicer.encoders.loading import load_encoder, resolve_precision
 from blicer.errors import InputError
 from tiny_models import tiny_encoder, toy_pairs
 
@@ -184,9 +183,9 @@ def test_unequal_numbers_of_texts() -> None:
 
 def test_half_precision_only_where_it_helps(monkeypatch: pytest.MonkeyPatch) -> None:
     large, small = (SimpleNamespace(config=SimpleNamespace(hidden_size=n)) for n in (1024, 256))
-    monkeypatch.setattr("blicer.crossencoder.encoder._cpu_has_bf16", lambda: False)
+    monkeypatch.setattr("blicer.encoders.loading._cpu_has_bf16", lambda: False)
     assert resolve_precision("auto", CPU, large) is None
-    monkeypatch.setattr("blicer.crossencoder.encoder._cpu_has_bf16", lambda: True)
+    monkeypatch.setattr("blicer.encoders.loading._cpu_has_bf16", lambda: True)
     assert resolve_precision("auto", CPU, large) == torch.bfloat16
     assert resolve_precision("auto", CPU, small) is None
     assert resolve_precision("bf16", CPU, small) == torch.bfloat16
@@ -253,14 +252,14 @@ def test_full_disk_while_caching(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         raise sqlite3.OperationalError("database or disk is full")
 
     cache = ScoreCache(tmp_path, "f")
-    monkeypatch.setattr("blicer.crossencoder.scorecache.sqlite3.connect", full)
+    monkeypatch.setattr("blicer.crossencoder.scoring.sqlite3.connect", full)
     cache.put(["a"], ["b"], np.array([0.5], dtype=np.float32))
     assert np.isnan(cache.get(["a"], ["b"])).all()
 
 
 WRITER = """
 import sys, numpy as np
-from blicer.crossencoder.scorecache import ScoreCache
+from blicer.crossencoder.scoring import ScoreCache
 cache, start = ScoreCache(sys.argv[1], "f"), int(sys.argv[2])
 for i in range(start, start + 40):
     cache.put([str(i)], ["x"], np.array([i / 100], dtype=np.float32))

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-import blicer.several as chain
+import blicer.multilingual as chain
 from blicer.align.space import Space
 from blicer.cli import app, commands  # noqa: F401 - registers the commands
 from blicer.config import Config
@@ -20,10 +20,9 @@ from blicer.embeddings import Embeddings
 from blicer.errors import InputError
 from blicer.lexicon import Lexicon
 from blicer.mixing import choose_weights
-from blicer.recipe import Recipe
-from blicer.several import prepare_several, prepare_zero_shot, without_shared_pivots
+from blicer.multilingual import prepare_several, prepare_zero_shot, without_shared_pivots
+from blicer.pipeline import HeldOutView, Recipe
 from blicer.translator import Translator
-from blicer.workshop import HeldOutView
 from tiny_models import spelled, tiny_encoder
 
 WORDS = 160

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from blicer import retrieval
 from blicer.align import Procrustes, Space
 from blicer.embeddings import Embeddings
 from blicer.errors import FileError, InputError
 from blicer.lexicon import Lexicon
+from blicer.neighbours import retriever as retrieval
 
 
 def small_space(settings: dict | None = None) -> Space:

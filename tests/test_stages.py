@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from blicer.encoder_files import encoder_version
-from blicer.stages import remove_stages, stage, watch
+from blicer.encoders.loading import encoder_version
+from blicer.stage_cache import remove_stages, stage, watch
 from tiny_models import tiny_encoder
 
 
@@ -23,7 +23,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr("blicer.stages.time", clock)
+    monkeypatch.setattr("blicer.stage_cache.time", clock)
     return clock
 
 

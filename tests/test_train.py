@@ -11,23 +11,21 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-import blicer.train as chain
-import blicer.workshop
+import blicer.pipeline
+import blicer.pipeline as chain
 from blicer.align.procrustes import Procrustes
 from blicer.align.space import Space
-from blicer.candidates import queries_with_gold
 from blicer.cli import app, commands  # noqa: F401 - registers the commands
 from blicer.config import Config
+from blicer.crossencoder.model import Reranker
 from blicer.embeddings import Embeddings
 from blicer.errors import BlicerError, InputError
 from blicer.lexicon import Lexicon
-from blicer.pairs import COLUMNS
-from blicer.recipe import Recipe, make_aligner, preset_for
-from blicer.reranker import Reranker
+from blicer.mixing import queries_with_gold
+from blicer.pipeline import Recipe, Workshop, make_aligner, preset_for, train
 from blicer.scorers.cross_encoder import CrossEncoderScorer
-from blicer.train import train
+from blicer.training_pairs import COLUMNS
 from blicer.translator import Translator
-from blicer.workshop import Workshop
 from tiny_models import tiny_encoder, two_sides
 
 WORDS = 120
@@ -166,9 +164,9 @@ def test_pairs_are_built_once_for_the_same_space_seeds_and_settings(
 ) -> None:
     """Other training seeds, templates and encoders are taught the same pairs."""
     built = []
-    usual = blicer.workshop.build_pairs
+    usual = blicer.pipeline.build_pairs
     monkeypatch.setattr(
-        blicer.workshop, "build_pairs", lambda *a, **o: built.append(a) or usual(*a, **o)
+        blicer.pipeline, "build_pairs", lambda *a, **o: built.append(a) or usual(*a, **o)
     )
     recipe = Recipe(space="procrustes", scorers=("spelling",))
     rest, held = seeds.split(0.3, seed=1, share_targets=False)

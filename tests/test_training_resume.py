@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import load_file
 
 from blicer.crossencoder import training
-from blicer.reranker import Reranker, checkpoint_folder
+from blicer.crossencoder.model import Reranker, checkpoint_folder
 from tiny_models import tiny_encoder, toy_pairs
 
 SETTINGS: dict[str, Any] = {
@@ -28,7 +28,7 @@ import sys, time
 sys.path.insert(0, {tests!r})
 from tiny_models import toy_pairs
 from blicer.crossencoder import training
-from blicer.reranker import Reranker
+from blicer.crossencoder.model import Reranker
 step = training.Run._step
 def slow(run, number):  # leaves the test time to kill it between two steps, or in one
     time.sleep(0.02)
@@ -208,7 +208,7 @@ def test_full_disk_at_a_checkpoint_does_not_stop_training(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     expected = Reranker(encoder, **SETTINGS).fit(*toy_pairs(60))
-    monkeypatch.setattr("blicer.crossencoder.checkpoints.save_file", full)
+    monkeypatch.setattr("blicer.encoders.checkpoints.save_file", full)
     done = Reranker(encoder, **SETTINGS)
     done.fit(*toy_pairs(60), output_dir=tmp_path / "model", checkpoint_steps=4)
     assert same_bits(done.model.state_dict(), expected.model.state_dict())

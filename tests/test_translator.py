@@ -18,7 +18,7 @@ from blicer.embeddings import Embeddings
 from blicer.errors import FileError, InputError
 from blicer.lexicon import Lexicon
 from blicer.mixing import CSLS, Mixture
-from blicer.scaling import Scaling
+from blicer.training_pairs import Scaling
 from blicer.translator import Translator, near_spellings
 
 

@@ -12,19 +12,17 @@ from typer.testing import CliRunner
 
 import blicer.unsupervised as chain
 from blicer.align import vecmap
-from blicer.align.colearning import co_learn, mutual_neighbours
 from blicer.align.space import Space
-from blicer.align.vecmap import VecMap
+from blicer.align.vecmap import VecMap, co_learn, mutual_neighbours
 from blicer.cli import app, commands  # noqa: F401 - registers the commands
 from blicer.config import Config
 from blicer.embeddings import Embeddings
+from blicer.encoders.words import WordEncoder
 from blicer.errors import BlicerError, InputError
 from blicer.lexicon import Lexicon
-from blicer.recipe import Recipe
-from blicer.retrieval import Retriever
+from blicer.neighbours.retriever import Retriever
+from blicer.pipeline import Recipe, Workshop
 from blicer.unsupervised import find_space, prepare_unsupervised, train_unsupervised
-from blicer.wordencoder import WordEncoder
-from blicer.workshop import Workshop
 from tiny_models import spelled, tiny_encoder, two_sides
 
 WORDS = 200

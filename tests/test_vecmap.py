@@ -11,9 +11,14 @@ import torch
 
 from blicer import progress
 from blicer.align import VecMap
-from blicer.align.closed_form import final_map_, whitening
-from blicer.align.first_dictionary import from_distributions, from_numerals
-from blicer.align.selflearning import Schedule, self_learn
+from blicer.align.vecmap import (
+    Schedule,
+    final_map_,
+    from_distributions,
+    from_numerals,
+    self_learn,
+    whitening,
+)
 from blicer.embeddings import Embeddings
 from blicer.errors import InputError
 from blicer.lexicon import Lexicon

@@ -9,9 +9,9 @@ import pytest
 import torch
 from transformers import AutoModel, AutoTokenizer
 
-from blicer import wordencoder
+from blicer.encoders import words as wordencoder
+from blicer.encoders.words import WordEncoder
 from blicer.errors import InputError
-from blicer.wordencoder import WordEncoder
 from tiny_models import tiny_encoder
 
 WORDS = ["cat", "dog", "maison", "a", "abcdefghijklmnop", "chat", "дом", "", "x y"]

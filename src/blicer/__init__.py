@@ -13,11 +13,11 @@ __version__ = version("blicer")
 
 if TYPE_CHECKING:
     from blicer.align import RCSLS, Contrastive, Procrustes, Space, VecMap
+    from blicer.crossencoder.model import Reranker
     from blicer.embeddings import Embeddings
     from blicer.errors import BlicerError
     from blicer.evaluation import evaluate
     from blicer.lexicon import Lexicon
-    from blicer.reranker import Reranker
     from blicer.translator import Translator
 
 _HOME = {
@@ -27,7 +27,7 @@ _HOME = {
     "Lexicon": "blicer.lexicon",
     "Procrustes": "blicer.align",
     "RCSLS": "blicer.align",
-    "Reranker": "blicer.reranker",
+    "Reranker": "blicer.crossencoder.model",
     "Space": "blicer.align",
     "Translator": "blicer.translator",
     "VecMap": "blicer.align",

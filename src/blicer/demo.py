@@ -57,7 +57,7 @@ def run(output: str | Path, plan: Plan | None = None) -> Results:
     from blicer import starter
     from blicer.demo_page import page
     from blicer.dictionary import induce
-    from blicer.recipe import ENCODER_SCORERS
+    from blicer.pipeline import ENCODER_SCORERS
 
     plan, output = plan or Plan(), Path(output)
     if output.exists() and not output.is_dir():
@@ -143,8 +143,8 @@ def procrustes(pair: Starter, plan: Plan) -> Any:
 
 
 def train(pair: Starter, plan: Plan, scorers: tuple[str, ...]) -> Translator:
-    from blicer.recipe import Recipe
-    from blicer.train import train as run_chain
+    from blicer.pipeline import Recipe
+    from blicer.pipeline import train as run_chain
 
     recipe = Recipe(space="vecmap", scorers=scorers, refit=plan.refit, device=plan.device)
     return run_chain(pair.source, pair.target, pair.seeds, configuration(plan, scorers), recipe)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from blicer.errors import FileError, InputError
 from blicer.files import check_writable, followed, is_special, read_json, write_json
-from blicer.formats.dictionary_text import safe_start
+from blicer.io.dictionary import safe_start
 from blicer.progress import note, task
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import numpy as np
 
 from blicer import progress
 from blicer.errors import BlicerError, InputError
-from blicer.formats.report import LoadReport
+from blicer.io.report import LoadReport
 
 __all__ = ["Embeddings", "LoadReport", "describe"]
 
@@ -75,7 +75,7 @@ class Embeddings:
         (found by itself when it stands beside it). ``format`` is recognised from the content
         unless given.
         """
-        from blicer.formats import load
+        from blicer.io import vectors as load
 
         if max_words is not None and max_words < 1:
             raise InputError(f"max_words must be at least 1, found {max_words}")
@@ -107,7 +107,8 @@ class Embeddings:
 
     def save(self, path: str | Path) -> None:
         """Write word2vec text (``.vec``, ``.txt``, also with ``.gz``), else a folder."""
-        from blicer.formats import folder, textwriter
+        from blicer.io import matrices as folder
+        from blicer.io import text as textwriter
 
         path = Path(path)
         if textwriter.is_text_path(path):

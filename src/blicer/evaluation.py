@@ -1,21 +1,16 @@
-"""How good a system is on a test dictionary (METHOD.md section 5).
-
-A query is a distinct source word; any of its gold targets counts. Scores are given over two
-denominators: the queries whose word and at least one gold target are in the vocabularies, and all
-queries (where a query that cannot be answered counts as wrong). Both directions.
-"""
+"""Evaluation results as tables for the terminal, in per cent: a metric a row, 80 columns wide."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from rich.table import Table
 
-from blicer.bootstrap import interval, paired_p_values, resampled_means
 from blicer.errors import InputError
 from blicer.files import atomic_write
 from blicer.lexicon import Lexicon, find_words
@@ -25,6 +20,48 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
+
+# === bootstrap ===
+Floats = NDArray[np.float64]
+_BLOCK = 400_000  # drawn indices held at a time
+
+
+def resampled_means(values: Floats, draws: int, seed: int) -> Floats:
+    """Column means of ``values`` (queries, metrics) over queries drawn again: (draws, metrics)."""
+    means = np.empty((draws, values.shape[1]))
+    rows = np.ascontiguousarray(values.T)
+    for start, picked in _draw(len(values), draws, seed):
+        for metric, row in enumerate(rows):
+            means[start : start + len(picked), metric] = row[picked].mean(axis=1)
+    return means
+
+
+def _draw(queries: int, draws: int, seed: int) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    generator = np.random.default_rng(seed)
+    step = max(1, _BLOCK // max(queries, 1))
+    for start in range(0, draws, step):
+        size = (min(step, draws - start), queries)
+        yield start, generator.integers(0, queries, size=size)
+
+
+def interval(means: Floats) -> Floats:
+    """The middle 95 % of each column: (metrics, 2)."""
+    return np.asarray(np.percentile(means, [2.5, 97.5], axis=0).T, dtype=np.float64)
+
+
+def paired_p_values(differences: Floats, means: Floats) -> Floats:
+    """Two-sided p-value per metric for "the mean difference is zero".
+
+    The resampled means, moved to a mean of zero, are what the difference would look like if there
+    were none; the p-value is the share of them at least as far from zero as the one observed. The
+    observed one counts among them, so that p is never 0.
+    """
+    observed = differences.mean(axis=0)
+    as_far = np.abs(means - observed) >= np.abs(observed) - 1e-12
+    return np.asarray((1 + as_far.sum(axis=0)) / (1 + len(means)), dtype=np.float64)
+
+
+# === evaluation ===
 METRICS = ("p@1", "p@5", "p@10", "mrr")
 Integers = NDArray[np.int64]
 
@@ -117,7 +154,6 @@ class Evaluation:
 
     def table(self, title: str | None = None) -> Table:
         """A table for the terminal (``rich.print``)."""
-        from blicer.evaluation_tables import evaluation_table
 
         return evaluation_table(self, title)
 
@@ -255,7 +291,6 @@ class Comparison:
         }
 
     def table(self, title: str | None = None) -> Table:
-        from blicer.evaluation_tables import comparison_table
 
         return comparison_table(self, title)
 
@@ -312,4 +347,66 @@ def compare_direction(
         },
         p_values={metric: float(p_values[at]) for at, metric in enumerate(METRICS)},
         queries=int(both.sum()),
+    )
+
+
+# === evaluation_tables ===
+METRIC_TITLES = {"p@1": "P@1", "p@5": "P@5", "p@10": "P@10", "mrr": "MRR"}
+
+T = TypeVar("T")
+
+
+def evaluation_table(evaluation: Evaluation, title: str | None = None) -> Table:
+    columns: list[tuple[str, Scores]] = []
+    coverage = []
+    for name, result in evaluation.directions():
+        columns += [
+            (f"{name}, in vocabulary", result.in_vocabulary),
+            (f"{name}, all", result.all_queries),
+        ]
+        coverage += [f"{100 * result.coverage:.1f} %", ""]
+    table = _table(title, columns, _score)
+    table.add_row("queries", *(str(scores.queries) for _, scores in columns))
+    table.add_row("coverage", *coverage)
+    return table
+
+
+def comparison_table(comparison: Comparison, title: str | None = None) -> Table:
+    columns = [
+        ("forward, both can answer", comparison.forward),
+        ("forward, all", comparison.forward_all),
+        ("backward, both can answer", comparison.backward),
+        ("backward, all", comparison.backward_all),
+    ]
+    table = _table(title or "first minus second, paired bootstrap", columns, _difference)
+    table.add_row("queries", *(str(difference.queries) for _, difference in columns))
+    return table
+
+
+def _table(
+    title: str | None, columns: Sequence[tuple[str, T]], cell: Callable[[T, str], str]
+) -> Table:
+    table = Table(title=title, title_justify="left")
+    table.add_column("")
+    for name, _ in columns:
+        table.add_column(name, justify="right")
+    for metric, shown in METRIC_TITLES.items():
+        table.add_row(shown, *(cell(values, metric) for _, values in columns))
+    return table
+
+
+def _score(scores: Scores, metric: str) -> str:
+    value = f"{100 * scores[metric]:.1f}"
+    if metric not in scores.intervals:
+        return value
+    low, high = scores.intervals[metric]
+    return f"{value} ({100 * low:.1f}-{100 * high:.1f})"
+
+
+def _difference(difference: Difference, metric: str) -> str:
+    low, high = difference.intervals[metric]
+    p_value = difference.p_values[metric]
+    chance = "p<0.001" if p_value < 0.001 else f"p={p_value:.3f}"
+    return (
+        f"{100 * difference.values[metric]:+.1f} ({100 * low:+.1f} to {100 * high:+.1f}) {chance}"
     )

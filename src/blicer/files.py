@@ -6,6 +6,7 @@ it is. A folder of ours lists what it holds, so that nothing else is lost when i
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -14,6 +15,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
+
+import numpy as np
+import platformdirs
 
 from blicer.errors import FileError
 
@@ -172,3 +176,48 @@ def read_json(path: str | Path) -> Any:
         raise FileError(path, f"cannot be read ({error.strerror or error})") from error
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
         raise FileError(path, f"is not JSON ({error})") from error
+
+
+def cache_folder() -> Path:
+    """``BLICER_CACHE`` if set, else the platform's cache folder for this user."""
+    if given := os.environ.get("BLICER_CACHE"):
+        return Path(given).expanduser()
+    return Path(platformdirs.user_cache_dir("blicer", appauthor=False))
+
+
+def digest(*parts: Any, length: int = 32) -> str:
+    """Hash of arrays, texts, bytes, lists of words and JSON values, in hexadecimal digits.
+
+    The kind and size of every part are hashed with it, so parts never run into each other.
+    """
+    total = hashlib.blake2b(digest_size=32)
+    for part in parts:
+        if isinstance(part, np.ndarray):
+            array = np.ascontiguousarray(part)
+            total.update(f"array {array.dtype.str} {array.shape}".encode())
+            total.update(array.data)
+            continue
+        if isinstance(part, bytes):
+            kind, content = "bytes", part
+        elif isinstance(part, str):
+            kind, content = "text", part.encode("utf-8", "surrogatepass")
+        else:
+            kind = "json"
+            content = json.dumps(part, default=_as_json, sort_keys=True).encode()
+        total.update(f"{kind} {len(content)} ".encode())
+        total.update(content)
+    return total.hexdigest()[:length]
+
+
+def _as_json(value: Any) -> Any:
+    if isinstance(value, (list, tuple, set, frozenset)) or hasattr(value, "__iter__"):
+        return list(value)
+    return str(value)
+
+
+def file_sha256(path: str | Path) -> str:
+    total = hashlib.sha256()
+    with Path(path).open("rb") as file:
+        while block := file.read(1 << 20):
+            total.update(block)
+    return total.hexdigest()

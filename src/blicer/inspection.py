@@ -13,12 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from blicer.errors import FileError, InputError
-from blicer.formats.dictionary_file import (
-    DELIMITER_NAMES,
-    looks_like_header,
-    read_dictionary,
-)
-from blicer.formats.dictionary_text import vector_columns
+from blicer.io.dictionary import DELIMITER_NAMES, looks_like_header, read_dictionary, vector_columns
 from blicer.lexicon import Lexicon
 
 KINDS = ("vectors", "dictionary", "space", "translator")

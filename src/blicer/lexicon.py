@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from blicer.errors import InputError
 from blicer.files import atomic_write
-from blicer.formats.dictionary_file import LexiconReport, looks_like_header, read_dictionary
-from blicer.formats.dictionary_text import safe_start
+from blicer.io.dictionary import LexiconReport, looks_like_header, read_dictionary, safe_start
 
 Pair = tuple[str, str]
 SAMPLE = 5  # missing words that a coverage report shows

@@ -12,14 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from blicer.calibration import Calibration
-from blicer.candidates import CandidateScores, pair_words, score_candidates
-from blicer.earlyexit import BestFirst, best_first
+from blicer.crossencoder.early_exit import BestFirst, best_first
 from blicer.errors import FileError, InputError
 from blicer.files import atomic_folder, check_replaceable, read_json, write_marker
 from blicer.lexicon import find_words
-from blicer.mixing import CSLS, Mixture, Scorer
-from blicer.scaling import Scaling
+from blicer.mixing import CSLS, CandidateScores, Mixture, Scorer, pair_words, score_candidates
 from blicer.scorers import load_scorer
+from blicer.training_pairs import Scaling
 
 if TYPE_CHECKING:
     from blicer.align.space import Space

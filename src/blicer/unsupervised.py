@@ -21,19 +21,28 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from blicer.align.colearning import mutual_neighbours
 from blicer.align.linear import unit_
 from blicer.align.space import Space
+from blicer.align.vecmap import mutual_neighbours
 from blicer.config import Config
+from blicer.encoders.words import WordEncoder
 from blicer.errors import BlicerError, InputError
 from blicer.lexicon import Lexicon
+from blicer.neighbours.retriever import Retriever
+from blicer.pipeline import (
+    FEWEST_SEEDS,
+    Fitted,
+    HeldOutView,
+    Prepared,
+    Recipe,
+    Workshop,
+    aligner_class,
+    check_choice,
+    defaults_for,
+    make_aligner,
+)
 from blicer.progress import note
-from blicer.recipe import Recipe, aligner_class, defaults_for, make_aligner
-from blicer.retrieval import Retriever
-from blicer.train import Prepared, check_choice
 from blicer.translator import Translator
-from blicer.wordencoder import WordEncoder
-from blicer.workshop import FEWEST_SEEDS, Fitted, HeldOutView, Workshop
 
 if TYPE_CHECKING:
     from blicer.embeddings import Embeddings

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import ElectraForSequenceClassification
 
-from blicer.scorers.romanise import romanise
+from blicer.scorers.spelling import romanise
 from tools.build_lite.net import cls_logits
 
 CLS, SEP, PAD = 2, 3, 0

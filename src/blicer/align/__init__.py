@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from blicer.align.base import Aligner
     from blicer.align.contrastive import Contrastive
-    from blicer.align.mixed import Mixed
+    from blicer.align.encoder_mix import Mixed
     from blicer.align.procrustes import Procrustes
     from blicer.align.rcsls import RCSLS
     from blicer.align.space import Space
@@ -22,7 +22,7 @@ __all__ = ["METHODS", "RCSLS", "Aligner", "Contrastive", "Mixed", "Procrustes", 
 _HOME = {
     "Aligner": "base",
     "Contrastive": "contrastive",
-    "Mixed": "mixed",
+    "Mixed": "encoder_mix",
     "Procrustes": "procrustes",
     "RCSLS": "rcsls",
     "Space": "space",

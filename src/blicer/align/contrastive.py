@@ -3,27 +3,293 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from blicer import progress
 from blicer.align.base import UNIT_CENTRE_UNIT, Aligner, check_at_least, prepare, seeds_to_indices
-from blicer.align.closed_form import final_map_
-from blicer.align.contrastive_step import contrastive_step, mapped_unit
 from blicer.align.linear import apply_
-from blicer.align.mining import NegativeMiner
 from blicer.align.space import Space
-from blicer.align.vecmap import INITS, VecMap
-from blicer.augmentation import silver_pairs
+from blicer.align.vecmap import INITS, VecMap, final_map_
 from blicer.devices import resolve_device
 from blicer.embeddings import Embeddings
 from blicer.errors import InputError
 from blicer.lexicon import Lexicon
-from blicer.retrieval import Retriever
+from blicer.neighbours.kernels import csr, has_sparse_kernels, pair_products, places_of_true
+from blicer.neighbours.mining import silver_pairs
+from blicer.neighbours.retriever import Retriever
 
+# === align.mining ===
+ROWS_AT_ONCE = 512  # of similarities: enough for the multiplication, small for the cache
+ROUNDING = 1e-5  # of a product that is summed in another order
+MOST_TIMES = 8  # as many numbers as are asked for: then ordering whole rows is no slower
+SAMPLE = 64  # words scanned in full at every step, to measure what the pool misses
+
+
+def weighted_rows(weights: Tensor, columns: Tensor, right: Tensor) -> Tensor:
+    """``out[i] = Σ_j weights[i, j] · right[columns[i, j]]``."""
+    return F.embedding_bag(columns, right, mode="sum", per_sample_weights=weights)
+
+
+@dataclass(frozen=True)
+class Transposed:
+    """The entries of a pool, ordered by candidate instead of by query.
+
+    Only the choice among them changes from step to step, so the order is found once a scan.
+    """
+
+    order: Tensor
+    query: Tensor
+    ends: Tensor  # number of entries up to and with each candidate
+
+    @classmethod
+    def of(cls, columns: Tensor, candidates: int) -> Transposed:
+        flat = columns.reshape(-1)
+        order = flat.argsort(stable=True)
+        counts = torch.bincount(flat, minlength=candidates)
+        return cls(order, order // columns.shape[1], counts.cumsum(0))
+
+    def weighted_rows(self, weights: Tensor, left: Tensor) -> Tensor:
+        """``out[c]``: the sum of weights · left[i] over entries (i, c); weights as the pool."""
+        values = weights.reshape(-1)[self.order]
+        used = values != 0
+        values, query = values[used], self.query[used]
+        passed = torch.cat([used.new_zeros(1, dtype=torch.int64), used.cumsum(0)])
+        starts = torch.cat([passed[:1], passed[self.ends]])
+        candidates = len(self.ends)
+        if has_sparse_kernels(left.device):
+            return csr(starts, query, values, (candidates, len(left))) @ left
+        rows = torch.repeat_interleave(torch.arange(candidates, device=left.device), starts.diff())
+        out = left.new_zeros(candidates, left.shape[1])
+        part = max(1, 2**26 // left.shape[1])
+        for i in range(0, len(rows), part):
+            inside = slice(i, i + part)
+            out.index_add_(0, rows[inside], values[inside, None] * left[query[inside]])
+        return out
+
+
+@dataclass(frozen=True)
+class Pool:
+    """For each query, the candidates that a full scan found nearest (the gold one left out)."""
+
+    columns: Tensor  # (queries, width) candidate rows
+    transposed: Transposed
+
+
+@dataclass(frozen=True)
+class Negatives:
+    """The mined negatives of a step, inside the pool that they were chosen from."""
+
+    scores: Tensor  # (queries, n) cosines
+    places: Tensor  # (queries, n) columns of the pool
+    pool: Pool
+
+    @property
+    def words(self) -> Tensor:
+        """(queries, n) candidate rows."""
+        return self.pool.columns.gather(1, self.places)
+
+    def to_queries(self, weights: Tensor, candidates: Tensor) -> Tensor:
+        """``out[i]``: the weighted sum of query i's negatives."""
+        return weighted_rows(weights, self.words, candidates)
+
+    def to_candidates(self, weights: Tensor, queries: Tensor) -> Tensor:
+        """``out[c]``: the weighted sum of the queries that have c as a negative."""
+        full = weights.new_zeros(self.pool.columns.shape).scatter_(1, self.places, weights)
+        return self.pool.transposed.weighted_rows(full, queries)
+
+
+class NegativeMiner:
+    """The ``negatives`` nearest candidates of each query by dot product, the gold one left out."""
+
+    def __init__(
+        self,
+        gold: Tensor,
+        candidates: int,
+        *,
+        negatives: int,
+        pool: float = 1.5,
+        min_recall: float = 0.99,
+        memory_gb: float = 2.0,
+        seed: int = 0,
+    ) -> None:
+        self.gold = gold
+        self.negatives = min(negatives, candidates - 1)
+        self.min_recall = min_recall
+        wide = self.negatives if min_recall >= 1 else round(self.negatives * max(1.0, pool))
+        self.width = min(wide, candidates - 1)
+        # A block of similarities, and as much again for the selection in it.
+        fitting = int(memory_gb * 2**30 / 2 / (4 * candidates))
+        self.block_rows = max(1, min(fitting, ROWS_AT_ONCE))
+        self.scans = 0
+        self.recalls: list[float] = []  # measured, of the steps that needed no scan
+        self._generator = torch.Generator().manual_seed(seed)
+        self._pool: Pool | None = None
+
+    def mine(self, queries: Tensor, candidates: Tensor) -> Negatives:
+        """Both as rows of unit length under the current maps."""
+        lowest = None
+        if self._pool is not None:
+            scores = pair_products(queries, candidates, self._pool.columns)
+            if self.min_recall < 1:
+                found = self._choose(self._pool, scores)
+                recall = self._recall(found, queries, candidates)
+                if recall >= self.min_recall:
+                    self.recalls.append(recall)
+                    return found
+            lowest = scores.amin(dim=1)  # as many words as a pool holds score no less than this
+        columns = self._scan(queries, candidates, self.gold, self.width, lowest)
+        self._pool = Pool(columns, Transposed.of(columns, len(candidates)))
+        self.scans += 1
+        return self._choose(self._pool, pair_products(queries, candidates, columns))
+
+    def _choose(self, pool: Pool, scores: Tensor) -> Negatives:
+        scores, places = scores.topk(self.negatives, dim=1, sorted=False)
+        return Negatives(scores, places, pool)
+
+    def _recall(self, found: Negatives, queries: Tensor, candidates: Tensor) -> float:
+        """Share of the true nearest candidates that were found, on a sample of the queries."""
+        sample = torch.randperm(len(queries), generator=self._generator)[:SAMPLE]
+        sample = sample.to(queries.device)
+        lowest = found.scores[sample].amin(dim=1)
+        true = self._scan(queries[sample], candidates, self.gold[sample], self.negatives, lowest)
+        mark = torch.zeros(len(sample), len(candidates), dtype=torch.bool, device=queries.device)
+        mark.scatter_(1, found.words[sample], True)
+        return float(mark.gather(1, true).float().mean())
+
+    def _scan(
+        self,
+        queries: Tensor,
+        candidates: Tensor,
+        gold: Tensor,
+        width: int,
+        lowest: Tensor | None = None,
+    ) -> Tensor:
+        """The ``width`` best candidates but the gold one; at least so many reach ``lowest``."""
+        columns = queries.new_empty(len(queries), width, dtype=torch.int64)
+        rows = min(self.block_rows, len(queries))
+        buffer = queries.new_empty(rows, len(candidates))
+        for start in range(0, len(queries), rows):
+            part = slice(start, start + rows)
+            block = buffer[: len(queries[part])]
+            torch.mm(queries[part], candidates.T, out=block)
+            inside = (gold[part] < len(candidates)).nonzero().flatten()  # a rare word is none
+            block[inside, gold[part][inside]] = -torch.inf
+            columns[part] = _best(block, width, None if lowest is None else lowest[part])
+        return columns
+
+
+def _best(block: Tensor, count: int, lowest: Tensor | None) -> Tensor:
+    """Columns of the ``count`` best numbers of each row, in any order.
+
+    Where it is known that as many reach ``lowest``, only those are put in order: for hundreds of
+    tens of thousands that takes a third of the time.
+    """
+    if lowest is None:
+        return block.topk(count, dim=1, sorted=False).indices
+    rows, columns = places_of_true(block >= (lowest - ROUNDING)[:, None])
+    found = torch.bincount(rows, minlength=len(block))
+    if int(found.min()) < count or len(rows) > MOST_TIMES * count * len(block):
+        return block.topk(count, dim=1, sorted=False).indices
+    place = torch.arange(len(rows), device=block.device) - (found.cumsum(0) - found)[rows]
+    values = block.new_full((len(block), int(found.max())), -torch.inf)
+    values[rows, place] = block[rows, columns]
+    listed = torch.zeros_like(values, dtype=torch.int64)
+    listed[rows, place] = columns
+    return listed.gather(1, values.topk(count, dim=1, sorted=False).indices)
+
+
+# === align.contrastive_step ===
+@dataclass(frozen=True)
+class StepResult:
+    loss: float
+    source_gradient: Tensor  # (d, d), of the source map
+    target_gradient: Tensor
+
+    @property
+    def norm(self) -> float:
+        """Of both gradients together, as the clipping takes it."""
+        both = torch.stack([self.source_gradient.norm(), self.target_gradient.norm()])
+        return float(both.norm())
+
+
+def mapped_unit(vectors: Tensor, matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """Mapped rows at unit length, and the lengths that they had."""
+    mapped = vectors @ matrix
+    lengths = mapped.norm(dim=1, keepdim=True).clamp_min_(1e-9)
+    return mapped.div_(lengths), lengths
+
+
+def contrastive_step(
+    source: Tensor,
+    target: Tensor,
+    source_map: Tensor,
+    target_map: Tensor,
+    pairs: Tensor,
+    forward: NegativeMiner,
+    backward: NegativeMiner,
+    *,
+    candidates: tuple[int, int],
+    through_lengths: bool,
+) -> StepResult:
+    """Loss and gradients for all dictionary pairs at once (the full batch).
+
+    ``pairs`` (n, 2) are rows of ``source`` and ``target``; negatives come from the first
+    ``candidates`` rows of each side. Every word is mapped once. The mined similarities are the
+    logits, so the gradient of a mapped word is a sparse sum of mapped words of the other side:
+    with p = softmax(logits) and cos(x, y) first among them,
+
+        d loss / d a_x = (p_0 - 1) b_y + sum of p_j b_j over x's negatives,
+        d loss / d a_j = p_j b_y           for each negative j of y,
+
+    and likewise with the sides changed, all divided by n.
+    """
+    a, a_lengths = mapped_unit(source, source_map)
+    b, b_lengths = mapped_unit(target, target_map)
+    x, y = a[pairs[:, 0]], b[pairs[:, 1]]
+    a_candidates, b_candidates = a[: candidates[0]], b[: candidates[1]]
+    near_x = forward.mine(x, b_candidates)
+    near_y = backward.mine(y, a_candidates)
+
+    positive = (x * y).sum(dim=1, keepdim=True)
+    logits = torch.cat([positive, near_x.scores, near_y.scores], dim=1)
+    log_total = logits.logsumexp(dim=1, keepdim=True)
+    loss = float((log_total - positive).mean())
+    share = (logits - log_total).exp_().div_(len(pairs))
+    pull = share[:, :1] - 1 / len(pairs)
+    push_x = share[:, 1 : 1 + near_x.scores.shape[1]].contiguous()
+    push_y = share[:, 1 + near_x.scores.shape[1] :].contiguous()
+
+    a_gradient, b_gradient = torch.zeros_like(a), torch.zeros_like(b)
+    a_gradient[: candidates[0]] = near_y.to_candidates(push_y, y)
+    b_gradient[: candidates[1]] = near_x.to_candidates(push_x, x)
+    a_gradient.index_add_(0, pairs[:, 0], near_x.to_queries(push_x, b_candidates).addcmul_(pull, y))
+    b_gradient.index_add_(0, pairs[:, 1], near_y.to_queries(push_y, a_candidates).addcmul_(pull, x))
+    return StepResult(
+        loss,
+        source.T @ _before_lengths(a_gradient, a, a_lengths, through_lengths),
+        target.T @ _before_lengths(b_gradient, b, b_lengths, through_lengths),
+    )
+
+
+def _before_lengths(gradient: Tensor, unit: Tensor, lengths: Tensor, through: bool) -> Tensor:
+    """Gradient of the mapped rows before they were brought to unit length.
+
+    The public implementation takes the lengths as constants; ``through`` differentiates them,
+    which takes out the part of the gradient that would only change a length.
+    """
+    if through:
+        along = (gradient * unit).sum(dim=1, keepdim=True)
+        gradient = gradient.addcmul_(unit, along, value=-1)
+    return gradient.div_(lengths)
+
+
+# === align.contrastive ===
 Maps = tuple[Tensor, Tensor]
 VERDICT = ("converged", "verdict")  # on a start without seeds
 FEW_SEEDS: Mapping[str, Any] = {

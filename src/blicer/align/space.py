@@ -14,10 +14,10 @@ from safetensors.numpy import save_file
 from blicer.embeddings import Embeddings
 from blicer.errors import FileError, InputError
 from blicer.files import atomic_folder, check_replaceable, read_json, write_marker
-from blicer.formats.folder import map_tensor
+from blicer.io.matrices import map_tensor
 
 if TYPE_CHECKING:
-    from blicer.retrieval import Retriever
+    from blicer.neighbours.retriever import Retriever
 
 FORMAT = "blicer-space"
 VERSION = 1
@@ -63,7 +63,7 @@ class Space:
     @cached_property
     def retriever(self) -> Retriever:
         """The nearest-neighbour engine over this space, made on first use and kept."""
-        from blicer.retrieval import Retriever
+        from blicer.neighbours.retriever import Retriever
 
         k = int(self.settings.get("k_csls", 10))
         kept, hubness = self._hubness or (0, None)

@@ -23,14 +23,13 @@ from blicer.benchmark.systems import (
 )
 from blicer.benchmark.unit import DIRECTIONS, DONE, Task, describe
 from blicer.lexicon import Lexicon
-from blicer.recipe import Recipe
-from blicer.several import SHARED_RERANKER
-from blicer.stages import remove_stages, watch
-from blicer.workshop import RERANKER, Workshop
+from blicer.multilingual import SHARED_RERANKER
+from blicer.pipeline import RERANKER, Recipe, Workshop
+from blicer.stage_cache import remove_stages, watch
 
 if TYPE_CHECKING:
     from blicer.mixing import Scorer
-    from blicer.train import Prepared
+    from blicer.pipeline import Prepared
 
 
 def run_task(

@@ -10,7 +10,7 @@ from blicer.benchmark.machine import GIGABYTE
 from blicer.benchmark.setups import FILES
 from blicer.benchmark.unit import Unit
 from blicer.errors import FileError
-from blicer.formats.numpyfile import read_matrix
+from blicer.io.matrices import read_matrix
 
 # torch, transformers and their friends, before any data.
 BASE = int(0.8 * GIGABYTE)

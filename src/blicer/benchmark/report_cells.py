@@ -12,7 +12,7 @@ from typing import Any
 from blicer.benchmark.dataset import ZERO_SHOT
 from blicer.benchmark.report_runs import Run, Variant, mapping, number
 from blicer.benchmark.significance import over_training_seeds
-from blicer.recipe import WITHOUT_SEEDS
+from blicer.pipeline import WITHOUT_SEEDS
 
 SPACE, TUNED, UNTUNED = "space", "tuned", "untuned"
 _CSLS = "csls"

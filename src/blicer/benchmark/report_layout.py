@@ -21,7 +21,7 @@ from blicer.benchmark.report_document import (
 )
 from blicer.benchmark.report_runs import Run
 from blicer.benchmark.report_tally import column_order, encoders_in_order
-from blicer.recipe import usual_mode
+from blicer.pipeline import usual_mode
 
 BOTH = "Avg. of both"
 _SPACE_NAMES = {**paper.SPACES, "procrustes": "Procrustes"}

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from blicer.presets import ENCODER_SETTINGS, PRESETS
+from blicer.config import ENCODER_SETTINGS, PRESETS
 
 
 @dataclass(frozen=True, order=True)

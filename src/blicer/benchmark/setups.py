@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING
 
 from blicer import lite
 from blicer.benchmark.dataset import UNSUPERVISED, ZERO_SHOT, Dataset, Digests, vocabulary_of
-from blicer.encoder_files import local_files
+from blicer.encoders.loading import local_files
 from blicer.lexicon import Lexicon
 
 if TYPE_CHECKING:
     from blicer.benchmark.unit import Unit
-    from blicer.train import Prepared
-    from blicer.workshop import Workshop
+    from blicer.pipeline import Prepared, Workshop
 
 FILES = "files"  # a space that was made elsewhere
 ZERO_SHOT_WORDS = 2_000  # pivot words of either dictionary (METHOD.md §3)
@@ -52,8 +51,8 @@ def seed_pairs(unit: Unit) -> list[tuple[str, str, str]]:
 
 def prepare_for(unit: Unit, dataset: Dataset, workshop: Workshop, seeds: Lexicon) -> Prepared:
     """Fit the space and the scorers as the unit's setup asks."""
-    from blicer.several import prepare_zero_shot, without_shared_pivots
-    from blicer.train import prepare
+    from blicer.multilingual import prepare_zero_shot, without_shared_pivots
+    from blicer.pipeline import prepare
     from blicer.unsupervised import AUTO, prepare_unsupervised
 
     if unit.setup == UNSUPERVISED:

@@ -8,17 +8,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from blicer.bootstrap import interval, paired_p_values, resampled_means
-from blicer.candidates import gold_marks, score_candidates
 from blicer.errors import InputError, MissingDependency
-from blicer.evaluation import answerable_queries, per_query
+from blicer.evaluation import (
+    answerable_queries,
+    interval,
+    paired_p_values,
+    per_query,
+    resampled_means,
+)
 from blicer.lexicon import Lexicon
-from blicer.mixing import CSLS, Mixture, choose_weights
-from blicer.recipe import Recipe
+from blicer.mixing import CSLS, Mixture, choose_weights, gold_marks, score_candidates
+from blicer.pipeline import Recipe
 
 if TYPE_CHECKING:
     from blicer.config import Config
-    from blicer.workshop import Fitted, HeldOutView
+    from blicer.pipeline import Fitted, HeldOutView
 
 SPACE = "space"
 SYSTEMS: dict[str, tuple[str, ...]] = {

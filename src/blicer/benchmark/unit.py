@@ -20,7 +20,7 @@ from blicer.benchmark.dataset import UNSUPERVISED, ZERO_SHOT
 from blicer.benchmark.machine import machine, source_revision, versions
 from blicer.config import Config
 from blicer.errors import BlicerError, InputError
-from blicer.recipe import Recipe, make_aligner, preset_for
+from blicer.pipeline import Recipe, make_aligner, preset_for
 
 DONE, FAILED = "done", "failed"
 KEY_DIGITS = 16

@@ -18,7 +18,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import time
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,21 +30,89 @@ import torch
 from numpy.typing import NDArray
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from blicer.crossencoder.checkpoints import Checkpoints
-from blicer.crossencoder.embedding_rows import rows_in_use, train_rows_only
-from blicer.crossencoder.encoder import input_names
-from blicer.crossencoder.optimiser import (
+from blicer.crossencoder.scoring import CPU_TOKENS, GPU_TOKENS, token_batches
+from blicer.crossencoder.settings import TrainingSettings
+from blicer.crossencoder.tokens import Ints, PairTokens
+from blicer.encoders.checkpoints import Checkpoints
+from blicer.encoders.loading import input_names
+from blicer.encoders.optimiser import (
     make_optimiser,
     optimiser_tensors,
     restore_optimiser,
+    rows_in_use,
     set_step,
+    train_rows_only,
 )
-from blicer.crossencoder.pair_tokens import Ints, PairTokens
-from blicer.crossencoder.parallel import Workers
-from blicer.crossencoder.scoring import CPU_TOKENS, GPU_TOKENS, token_batches
-from blicer.crossencoder.training_settings import TrainingSettings
 from blicer.progress import note, task
 
+
+# === crossencoder.parallel ===
+class Workers:
+    """The processes that train together; on its own this is one process without overhead."""
+
+    rank, count = 0, 1
+
+    @property
+    def is_main(self) -> bool:
+        return self.rank == 0
+
+    def wrap(self, model: Any) -> Any:
+        return model
+
+    def share(self, rows: Ints) -> tuple[Ints, bool]:
+        """This process's rows, and whether they count (a process without any gets a dummy)."""
+        return rows, True
+
+    def hold_back(self, model: Any, on: bool) -> AbstractContextManager[Any]:
+        """While on, gradients are not exchanged yet."""
+        return nullcontext()
+
+    def mean(self, value: torch.Tensor) -> float:
+        return float(value)
+
+    def wait(self) -> None:
+        pass
+
+
+class AccelerateWorkers(Workers):
+    def __init__(self, device: torch.device) -> None:
+        from accelerate import Accelerator, DistributedDataParallelKwargs
+
+        self.accelerator = Accelerator(
+            mixed_precision="no",  # autocast is ours, the same as in a single process
+            cpu=device.type == "cpu",
+            kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=True)],
+        )
+        self.device = self.accelerator.device
+        self.rank = self.accelerator.process_index
+        self.count = self.accelerator.num_processes
+
+    def wrap(self, model: Any) -> Any:
+        return self.accelerator.prepare_model(model)
+
+    def share(self, rows: Ints) -> tuple[Ints, bool]:
+        mine = rows[self.rank :: self.count]
+        return (mine, True) if len(mine) else (rows[:1], False)
+
+    def hold_back(self, model: Any, on: bool) -> AbstractContextManager[Any]:
+        held: AbstractContextManager[Any] = self.accelerator.no_sync(model) if on else nullcontext()
+        return held
+
+    def mean(self, value: torch.Tensor) -> float:
+        return float(self.accelerator.reduce(value, reduction="mean"))
+
+    def wait(self) -> None:
+        self.accelerator.wait_for_everyone()
+
+
+def find_workers(device: torch.device) -> Workers:
+    """accelerate's processes when launched under it (or torchrun), otherwise this one alone."""
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        return AccelerateWorkers(device)
+    return Workers()
+
+
+# === crossencoder.training ===
 CPU_MICRO_BATCH = 64
 
 

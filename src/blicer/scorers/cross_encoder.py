@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from blicer.templates import Template
 
 if TYPE_CHECKING:
-    from blicer.reranker import Reranker
+    from blicer.crossencoder.model import Reranker
 
 NAME = "cross-encoder"
 UNTUNED = "untuned"
@@ -52,7 +52,7 @@ class CrossEncoderScorer:
 
     @classmethod
     def load(cls, folder: Path, values: dict[str, Any], **options: Any) -> CrossEncoderScorer:
-        from blicer.reranker import Reranker
+        from blicer.crossencoder.model import Reranker
 
         reranker = Reranker.load(folder / cls.folder, **options)
         source, target = values["names"]

@@ -1,1 +1,0 @@
-"""Readers and writers of vector files: one module a format, behind ``blicer.Embeddings``."""

@@ -1,0 +1,95 @@
+"""Silver pairs ``D_aug``: confident translations read off the space (METHOD.md section 2)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from blicer.errors import InputError
+
+if TYPE_CHECKING:
+    from blicer.neighbours.retriever import Retriever
+
+
+# === pair_keys ===
+Pairs = npt.NDArray[np.int64]  # (n, 2): source index, target index
+
+
+def pair_keys(pairs: Pairs, n_target: int) -> npt.NDArray[np.int64]:
+    """``source * n_target + target``: distinct pairs have distinct keys."""
+    keys: npt.NDArray[np.int64] = pairs[:, 0] * n_target + pairs[:, 1]
+    return keys
+
+
+def first_occurrences(keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Where each distinct key occurs first, in order of occurrence."""
+    return np.sort(np.unique(keys, return_index=True)[1]).astype(np.int64)
+
+
+def as_pairs(pairs: npt.ArrayLike | None, n_source: int, n_target: int) -> Pairs:
+    """Check that these are (n, 2) word indices of the two vocabularies; None is no pair."""
+    array: npt.NDArray[Any] = np.zeros((0, 2), np.int64) if pairs is None else np.asarray(pairs)
+    if array.size == 0:
+        return np.zeros((0, 2), np.int64)
+    if array.ndim != 2 or array.shape[1] != 2 or not np.issubdtype(array.dtype, np.integer):
+        raise InputError(
+            f"seeds have shape {array.shape} and type {array.dtype}: "
+            "expected an (n, 2) array of word indices (Lexicon.indices makes one)"
+        )
+    result = array.astype(np.int64)
+    outside = (result < 0).any(axis=1) | (result >= (n_source, n_target)).any(axis=1)
+    if outside.any():
+        worst = result[outside][0].tolist()
+        raise InputError(
+            f"the seed {worst} is outside the vocabularies, which have {n_source} source and "
+            f"{n_target} target words"
+        )
+    return result
+
+
+# === augmentation ===
+def silver_pairs(
+    retriever: Retriever,
+    taken: Pairs,
+    *,
+    n_aug: int = 4000,
+    n_freq: int = 20000,
+    n_aug_pool: int = 6000,
+) -> Pairs:
+    """At most ``n_aug`` pairs, best first, none of whose words occurs on its side of ``taken``.
+
+    The forward and the backward list are walked in parallel: best forward, best backward, second
+    best forward, and so on.
+    """
+    if n_aug == 0:
+        return np.zeros((0, 2), np.int64)
+    n_target = retriever.target.shape[0]
+    forward = best_matches(retriever, n_freq)[:n_aug_pool]
+    backward = best_matches(retriever, n_freq, reverse=True)[:n_aug_pool]
+    walk = interleave(forward, backward)
+    walk = walk[first_occurrences(pair_keys(walk, n_target))]
+    known = np.isin(walk[:, 0], taken[:, 0]) | np.isin(walk[:, 1], taken[:, 1])
+    return walk[~known][:n_aug]
+
+
+def best_matches(retriever: Retriever, n_freq: int, *, reverse: bool = False) -> Pairs:
+    """Each of the ``n_freq`` most frequent words with its best match, best-scoring pairs first.
+
+    Matches are sought in the whole other vocabulary by ``2 cos - r(candidate)``: the query's own
+    hubness would not change its best match, but it would change which queries look confident.
+    """
+    side = retriever.target if reverse else retriever.source
+    queries = np.arange(min(n_freq, side.shape[0]), dtype=np.int64)
+    found = retriever.search(1, queries, measure="csls_candidate", reverse=reverse)
+    match = found.indices[:, 0]
+    order = np.argsort(-found.scores[:, 0], kind="stable")
+    columns = (match, queries) if reverse else (queries, match)
+    return np.column_stack(columns).astype(np.int64)[order]
+
+
+def interleave(first: Pairs, second: Pairs) -> Pairs:
+    """first[0], second[0], first[1], second[1], …; the rest of the longer list at the end."""
+    rank = np.concatenate([np.arange(len(first)), np.arange(len(second))])
+    return np.concatenate([first, second])[np.argsort(rank, kind="stable")]
