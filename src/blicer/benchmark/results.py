@@ -1,115 +1,127 @@
-"""A run's folder: one JSON file a unit, and one table of them all."""
+"""A benchmark's folder: a JSON file for each unit, ``results.tsv`` made of them, and a summary."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import csv
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from blicer.benchmark.systems import check_systems, could_run_now
-from blicer.benchmark.table import rows, write_table
-from blicer.benchmark.unit import DONE, FAILED, Task
-from blicer.errors import FileError
+from blicer.benchmark.plan import Unit, label
+from blicer.benchmark.systems import SPACE, check_systems, missing_packages
+from blicer.errors import FileError, InputError, MissingDependency
 from blicer.files import atomic_write, read_json, write_json
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+    from rich.table import Table
+
+DONE, FAILED = "done", "failed"
+NO_SEEDS = "it learns from seeds of the pair itself, and there are none"
+LEVEL = 0.05  # of significance
+FEW_WORDS = 200
+Result = dict[str, Any]
+_SHAPE: dict[str, type] = {
+    **dict.fromkeys(("key", "status", "error"), str),
+    **dict.fromkeys(("unit", "config", "data", "versions", "dropped", "systems"), dict),
+}
+
+COLUMNS: dict[str, Callable[[str], Any]] = {
+    **dict.fromkeys(("key", "dataset", "pair", "direction", "setup", "pivot"), str),
+    **dict.fromkeys(("space", "space_mode", "encoder", "template"), str),
+    "alpha": float,
+    "training_seed": int,
+    "system": str,
+    **dict.fromkeys(("default", "queries", "all_queries"), int),
+    **dict.fromkeys(("p@1", "p@5", "mrr", "p@1_all"), float),
+    **dict.fromkeys(("gain", "gain_low", "gain_high", "p_value"), float),
+    "weights": json.loads,
+    **dict.fromkeys(("seconds_fit", "seconds_score"), float),
+    "max_words": int,
+    **dict.fromkeys(("vocabularies", "remarks", "systems"), json.loads),
+    **dict.fromkeys(("settings", "config", "space_settings"), json.loads),
+    "encoder_version": str,
+    **dict.fromkeys(("data", "versions"), json.loads),
+    "revision": str,
+    "machine": json.loads,
+    **dict.fromkeys(("ended", "status", "error"), str),
+}
+"""The columns of ``results.tsv`` and how a cell is read. A column is filled from what ``_rows``
+yields: every field of a result, of its unit, and of a system's scores is there under its name."""
 
 
 class Results:
-    """The folder OUT of a benchmark: ``units/``, ``results.tsv``, ``work/``."""
+    """The folder of a benchmark: ``units/``, ``results.tsv``, and ``work/`` for shared stages."""
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
-        self.units = self.folder / "units"
+        self.units, self.work = self.folder / "units", self.folder / "work"
         self.table = self.folder / "results.tsv"
-        self.work = self.folder / "work"
 
     def prepare(self) -> None:
-        """Make the folders; what is in ``work`` stays out of version control."""
-        for folder in (self.units, self.work):
-            try:
-                folder.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                reason = error.strerror or str(error)
-                raise FileError(folder, f"cannot be made ({reason})") from error
-        if not (self.work / ".gitignore").exists():
-            with atomic_write(self.work / ".gitignore") as file:
-                file.write("*\n")
-
-    def path(self, key: str) -> Path:
-        return self.units / f"{key}.json"
-
-    def read(self, key: str) -> dict[str, Any] | None:
-        """The outcome of a unit; None if there is none, or one cut off by a crash of the disk."""
+        """Create the folders; ``work`` stays out of version control."""
         try:
-            return _checked(self.path(key))
-        except FileError:
-            return None
+            self.units.mkdir(parents=True, exist_ok=True)
+            self.work.mkdir(exist_ok=True)
+        except OSError as error:
+            raise FileError(self.folder, f"cannot be made ({error.strerror or error})") from error
+        with atomic_write(self.work / ".gitignore") as file:
+            file.write("*\n")
 
-    def write(self, outcome: Mapping[str, Any]) -> None:
-        """Keep an outcome; what an earlier run measured in the same way stays beside it."""
-        before = self.done(outcome["key"])
-        if before is not None and outcome["status"] == DONE and _same_way(before, outcome):
-            outcome = _together(before, outcome)
-        write_json(self.path(outcome["key"]), outcome)
+    def done(self, key: str) -> Result | None:
+        """The result of a unit that ended well."""
+        result = _read(self.units / f"{key}.json")
+        return result if result["status"] == DONE else None
 
-    def outcomes(self) -> list[dict[str, Any]]:
-        """Every unit of the folder, in an order that does not depend on how they were run.
+    def missing(self, unit: Unit) -> tuple[str, ...]:
+        """The systems of the unit that still have to be measured."""
+        done = self.done(unit.key)
+        if done is None:
+            return unit.systems
+        left = [name for name in unit.systems if name not in done["systems"]]
+        no_package, dropped = missing_packages(left), done["dropped"]
+        left = [
+            name
+            for name in left
+            if name not in dropped or (name not in no_package and dropped[name] != NO_SEEDS)
+        ]
+        return check_systems(left) if left else ()
 
-        A file that cannot be read stands among those that failed.
-        """
-        if not self.units.is_dir():
-            raise FileError(self.folder, "is not the folder of a benchmark: it has no units/")
-        found = []
-        for path in sorted(self.units.glob("*.json")):
-            try:
-                found.append(_checked(path))
-            except FileError as error:
-                found.append(_damaged(path, error))
-        return sorted(found, key=_order)
+    def write(self, result: Result) -> None:
+        """Save a result beside what earlier runs measured; a failure does not replace figures."""
+        before = self.done(result["key"])
+        if before is not None:
+            if result["status"] != DONE:
+                return
+            result = _merged(before, result)
+        write_json(self.units / f"{result['key']}.json", result)
 
-    def missing(self, task: Task) -> tuple[str, ...]:
-        """The systems that are still to be measured, by method and encoder as they are now."""
-        outcome = self.done(task.key)
-        if outcome is None:
-            return task.unit.systems
-        if not _same_way(outcome, {name: getattr(task, name) for name in _AS_NOW}):
-            return check_systems([*outcome["systems"], *task.unit.systems])
-        missing = [name for name in task.unit.systems if name not in outcome["systems"]]
-        if set(missing) <= set(outcome["dropped"]) and not could_run_now(missing):
-            return ()
-        return check_systems(missing)
-
-    def done(self, key: str) -> dict[str, Any] | None:
-        """The outcome of a unit that ended well."""
-        outcome = self.read(key)
-        return outcome if outcome is not None and outcome["status"] == DONE else None
-
-    def write_table(self) -> Path:
-        """Rewrite ``results.tsv`` from the units."""
-        write_table(self.table, rows(self.outcomes()))
-        return self.table
+    def write_table(self) -> None:
+        """Write ``results.tsv`` again from the units."""
+        frame = load(self.folder)
+        for name, reader in COLUMNS.items():
+            if reader is json.loads:
+                frame[name] = frame[name].map(_as_json)
+            elif reader is str:
+                frame[name] = frame[name].map(lambda text: " ".join(text.split()))
+        with atomic_write(self.table) as file:
+            frame.to_csv(file, sep="\t", index=False, quoting=csv.QUOTE_NONE, lineterminator="\n")
 
 
-# What stands beside the figures and not in the key: defaults of the code that made them.
-_AS_NOW = ("space_settings", "encoder_version")
+def _as_json(value: Any) -> str:
+    return "" if value is None else json.dumps(value, sort_keys=True, ensure_ascii=False)
 
 
-def _same_way(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
-    """Outcomes of earlier versions do not say; they are taken as they are."""
-    told = [name for name in _AS_NOW if name in before and name in now]
-    return all(before[name] == now[name] for name in told)
-
-
-def _together(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
-    """Two outcomes of one unit that measured different systems, or some of them again."""
+def _merged(before: Result, now: Result) -> Result:
+    """Two results of one unit that measured different systems, or some of them again."""
     systems = {**before["systems"], **now["systems"]}
     names = check_systems(systems)
     dropped = {**before["dropped"], **now["dropped"]}
-    seconds = {
-        name: {**before["seconds"].get(name, {}), **value}
-        if isinstance(value, dict)
-        else max(value, before["seconds"].get(name, 0.0))
-        for name, value in now["seconds"].items()
-    }
+    seconds = {**before["seconds"], **now["seconds"]}
+    for name, value in before["seconds"].items():
+        one = seconds[name]
+        seconds[name] = {**value, **one} if isinstance(one, dict) else max(value, one)
     return {
         **now,
         "unit": {**now["unit"], "systems": list(names)},
@@ -119,34 +131,254 @@ def _together(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, An
     }
 
 
-_SHAPE: dict[str, type] = {
-    **dict.fromkeys(("key", "status", "error"), str),
-    **dict.fromkeys(("unit", "config", "data", "versions", "dropped", "systems"), dict),
-}
+def load_units(folder: str | Path) -> list[Result]:
+    """The results of all units of a folder, in an order that does not depend on how they ran.
+
+    A damaged file stands among them as a failed unit; it is run again when it is asked for.
+    """
+    units = Path(folder) / "units"
+    if not units.is_dir():
+        raise FileError(folder, "is not the folder of a benchmark: it has no units/")
+    results = [_read(path) for path in units.glob("*.json")]
+    return sorted(
+        results, key=lambda one: (one["unit"].get("dataset", ""), label(one["unit"]), one["key"])
+    )
 
 
-def _checked(path: Path) -> dict[str, Any]:
-    outcome = read_json(path)
-    if not isinstance(outcome, dict) or not all(
-        isinstance(outcome.get(name), kind) for name, kind in _SHAPE.items()
-    ):
-        raise FileError(path, "is not the outcome of a unit")
-    return outcome
-
-
-def _damaged(path: Path, error: FileError) -> dict[str, Any]:
-    """In place of an outcome that cannot be read; its unit is run again when it is asked for."""
+def _read(path: Path) -> Result:
+    try:
+        result = read_json(path)
+        if isinstance(result, dict) and all(
+            isinstance(result.get(name), kind) for name, kind in _SHAPE.items()
+        ):
+            return result
+        problem = f"{path} is not the result of a unit"
+    except FileError as error:
+        problem = str(error)
     empty = {name: kind() for name, kind in _SHAPE.items()}
-    return {**empty, "key": path.stem, "status": FAILED, "error": str(error)}
+    return {**empty, "key": path.stem, "status": FAILED, "error": problem}
 
 
-_NAMES = (
-    *("dataset", "source", "target", "setup", "pivot", "space", "space_mode"),
-    *("encoder", "template", "alpha", "training_seed", "max_words"),
-)
+def load(place: str | Path) -> DataFrame:
+    """One row for each unit, direction and system, from a folder or a ``results.tsv`` alone.
+
+    A failed unit has one row without a system. Missing numbers are NaN or NA, missing texts empty;
+    columns that are JSON in the file hold its values (None where there is none).
+    """
+    place = Path(place)
+    if place.is_file():
+        return _frame(_read_rows(place))
+    return _frame(row for result in load_units(place) for row in _rows(result))
 
 
-def _order(outcome: Mapping[str, Any]) -> tuple[Any, ...]:
-    unit = outcome["unit"]
-    known = all(name in unit for name in _NAMES)
-    return (known, *(unit[name] for name in _NAMES if known), outcome["key"])
+def table(results: Iterable[Result]) -> DataFrame:
+    return _frame(row for result in results for row in _rows(result))
+
+
+def _frame(rows: Iterable[Mapping[str, Any]]) -> DataFrame:
+    try:
+        import pandas as pd
+    except ImportError as error:
+        raise MissingDependency("pandas", "blicer benchmark", extra="bench") from error
+    cells = [[row.get(name) for name in COLUMNS] for row in rows]
+    frame = pd.DataFrame(cells, columns=list(COLUMNS), dtype=object)
+    for name, reader in COLUMNS.items():
+        if reader is str:
+            frame[name] = frame[name].fillna("")
+        elif reader is not json.loads:
+            frame[name] = frame[name].astype("Int64" if reader is int else float)
+    return frame
+
+
+def _rows(result: Result) -> Iterator[dict[str, Any]]:
+    unit, seconds = result["unit"], result.get("seconds", {})
+    source, target = unit.get("source", ""), unit.get("target", "")
+    common = {
+        **result,
+        "systems": None,
+        **unit,
+        "pair": f"{source}-{target}" if unit else "",
+        "seconds_fit": seconds.get("fit"),
+        "seconds_score": seconds.get("score"),
+    }
+    if result["status"] != DONE:
+        yield common
+        return
+    for side, direction in (("forward", f"{source}-{target}"), ("backward", f"{target}-{source}")):
+        for name, system in result["systems"].items():
+            gain = system[side]["gain"] or {}
+            yield {
+                **common,
+                **system,
+                **system[side],
+                "direction": direction,
+                "system": name,
+                "default": int(system["default"]),
+                "gain": gain.get("difference"),
+                "gain_low": gain.get("low"),
+                "gain_high": gain.get("high"),
+                "p_value": gain.get("p_value"),
+            }
+
+
+def _read_rows(path: Path) -> Iterator[dict[str, Any]]:
+    try:
+        head, *lines = path.read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise FileError(path, f"cannot be read ({reason})") from error
+    if head.split("\t") != list(COLUMNS):
+        raise FileError(path, "is not a table of results: its first line names other columns")
+    for number, line in enumerate(lines, 2):
+        cells = line.split("\t")
+        if not line:
+            continue
+        if len(cells) != len(COLUMNS):
+            raise FileError(path, f"has {len(cells)} cells, expected {len(COLUMNS)}", line=number)
+        try:
+            yield {
+                name: reader(cell) if cell else None
+                for (name, reader), cell in zip(COLUMNS.items(), cells, strict=True)
+            }
+        except ValueError as error:
+            raise FileError(path, f"has a cell that cannot be read ({error})", line=number) from error
+
+
+# -- running a row again
+
+
+def unit_rows(frame: DataFrame, key: str) -> DataFrame:
+    """The rows of the one unit whose key begins so."""
+    rows = frame[frame["key"].str.startswith(key.lower())]
+    if (count := rows["key"].nunique()) != 1:
+        found = f"{count} units" if count else "no unit"
+        raise InputError(f"there is {found} with a key that begins with {key!r}")
+    return rows
+
+
+def differences(before: DataFrame, now: DataFrame) -> list[str]:
+    """What two runs of one unit disagree on, a sentence each; times do not count."""
+    found = {(row["system"], row["direction"]): row for _, row in now.iterrows()}
+    said: list[str] = []
+    for _, row in before.iterrows():
+        place = (row["system"], row["direction"])
+        if place not in found:
+            said.append(f"{', '.join(place)}: was there before and is not now")
+            continue
+        for name in ("queries", "all_queries", "p@1", "p@5", "mrr", "p@1_all", "weights"):
+            was, now_is = row[name], found[place][name]
+            if was != now_is:
+                said.append(f"{', '.join(place)}: {name} was {was} and is {now_is}")
+    return said
+
+
+# -- significance
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's step-down correction: below ``LEVEL`` means significant among all of them."""
+    count, largest = len(p_values), 0.0
+    adjusted = [0.0] * count
+    for rank, place in enumerate(sorted(range(count), key=lambda place: p_values[place])):
+        largest = max(largest, min(1.0, (count - rank) * p_values[place]))
+        adjusted[place] = largest
+    return adjusted
+
+
+def over_training_seeds(gains: Sequence[float], p_values: Sequence[float]) -> float:
+    """One p-value for a comparison that was repeated with other training seeds.
+
+    The test words are the same in each, so the p-values are not independent. The largest of them
+    holds whatever their dependence; where the seeds disagree on the sign there is no claim.
+    """
+    agree = all(gain > 0 for gain in gains) or all(gain < 0 for gain in gains)
+    return max(p_values) if agree else 1.0
+
+
+# -- for the terminal
+
+_SETUP = ("dataset", "direction", "setup", "pivot", "space", "space_mode")
+_VARIANT = ("encoder", "template", "alpha", "max_words", "settings")
+
+
+def before_and_after(frame: DataFrame) -> DataFrame:
+    """One row for each direction and variant, training seeds averaged: P@1 before and after.
+
+    "After" is the default of the encoder if it was measured, else the last system that was.
+    """
+    import pandas as pd
+
+    done = frame[frame["status"] == DONE].assign(settings=frame["settings"].map(_as_json))
+    rows = []
+    for place, group in done.groupby([*_SETUP, *_VARIANT], sort=False):
+        others = group[group["system"] != SPACE]
+        chosen = others[others["default"] == 1] if (others["default"] == 1).any() else others
+        system = chosen["system"].iloc[-1] if len(chosen) else ""
+        after = others[others["system"] == system]
+        rows.append(
+            {
+                **dict(zip((*_SETUP, *_VARIANT), place, strict=True)),
+                "system": system,
+                "before": group.loc[group["system"] == SPACE, "p@1"].mean(),
+                "after": after["p@1"].mean(),
+                **{name: after[name].mean() for name in ("gain", "gain_low", "gain_high")},
+                "p": over_training_seeds(after["gain"], after["p_value"]) if len(after) else 1.0,
+                "queries": group["queries"].iloc[0],
+                "all_queries": group["all_queries"].iloc[0],
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def summary_table(rows: DataFrame) -> Table:
+    """What ``before_and_after`` found, for a terminal of 80 columns."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    varying = [name for name in _VARIANT if rows[name].nunique() > 1]
+    shown = Table(
+        title="P@1 before and after reranking, per cent",
+        caption=f"* the gain is significant (paired bootstrap over the queries, p < {LEVEL})",
+        box=SIMPLE_HEAD,
+        padding=0,
+        pad_edge=False,
+    )
+    for name in ("direction", "setup", "space", *varying, "system"):
+        shown.add_column(name.replace("_", " "), overflow="fold")
+    for name in ("before", "after", "gain", "95 %"):
+        shown.add_column(name, justify="right", no_wrap=True)
+    for _, row in rows.iterrows():
+        mode = f":{row['space_mode']}" if row["space_mode"] else ""
+        shown.add_row(
+            *(row["direction"], row["setup"], row["space"] + mode),
+            *(str(row[name]) for name in varying),
+            row["system"],
+            _percent(row["before"]),
+            _percent(row["after"]),
+            _percent(row["gain"], "+") + ("*" if row["p"] < LEVEL else " "),
+            f"{_percent(row['gain_low'])} to {_percent(row['gain_high'])}",
+        )
+    return shown
+
+
+def _percent(value: float, sign: str = "") -> str:
+    return "–" if value != value else f"{100 * value:{sign}.1f}"  # NaN is not itself
+
+
+def verdict(rows: DataFrame) -> list[str]:
+    """How much of the test was answerable, setups won of all, the mean gain of each setup."""
+    words, shares = rows["queries"], 100 * rows["queries"] / rows["all_queries"]
+    lines = [
+        f"test words in the vocabularies: {words.min():,} to {words.max():,} a direction, "
+        f"{shares.min():.0f} to {shares.max():.0f} % of the dictionaries"
+    ]
+    if words.min() < FEW_WORDS:
+        lines.append(f"fewer than {FEW_WORDS} test words tell little: take larger vectors")
+    measured = rows[rows["gain"].notna()]
+    if len(measured):
+        won = measured["gain"] > 1e-12
+        sure = (won & (measured["p"] < LEVEL)).sum()
+        lines.append(f"{won.sum()} of {len(won)} won, {sure} significantly (p < {LEVEL})")
+    for setup, gains in measured.groupby("setup", sort=False)["gain"]:
+        lines.append(f"mean gain at {setup}: {100 * gains.mean():+.2f} points over {len(gains)}")
+    return lines
