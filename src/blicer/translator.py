@@ -16,8 +16,8 @@ from blicer.crossencoder.early_exit import BestFirst, best_first
 from blicer.errors import FileError, InputError
 from blicer.files import atomic_folder, check_replaceable, read_json, write_marker
 from blicer.lexicon import find_words
-from blicer.mixing import CSLS, CandidateScores, Mixture, Scorer, pair_words, score_candidates
-from blicer.scorers import load_scorer
+from blicer.mixing import CSLS, CandidateScores, Mixture, pair_words, score_candidates
+from blicer.scorers import Scorer, load_scorer
 from blicer.training_pairs import Scaling
 
 if TYPE_CHECKING:
