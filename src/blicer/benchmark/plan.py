@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import product
@@ -11,21 +12,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from blicer import lite
-from blicer.align import METHODS
-from blicer.benchmark.systems import check_systems, usual_systems
-from blicer.config import Config
+from blicer.align import METHODS, aligner_class
+from blicer.benchmark.systems import check_systems, default_system
+from blicer.config import AUTO, Config, preset_for
 from blicer.embeddings import Embeddings
 from blicer.encoders.loading import local_files
 from blicer.errors import FileError, InputError
 from blicer.files import digest, file_sha256, read_json, write_json
 from blicer.lexicon import Lexicon
-from blicer.pipeline import WITHOUT_SEEDS, Recipe, aligner_class, make_aligner, preset_for
-from blicer.unsupervised import AUTO, check_start
+from blicer.multilingual import METHOD_WITHOUT_SEEDS
+from blicer.pipeline import make_aligner
+from blicer.unsupervised import check_start
 
 if TYPE_CHECKING:
     from blicer.align.space import Space
 
-UNSUPERVISED, ZERO_SHOT = "unsupervised", "zero-shot"
+WITHOUT_SEEDS = UNSUPERVISED, ZERO_SHOT = ("unsupervised", "zero-shot")
 OWN = "own"  # the layout of a folder of the user's own
 FILES = "files"  # a space that was made elsewhere
 TEST = "test"
@@ -40,8 +42,9 @@ ABLATIONS: dict[str, dict[str, tuple[Any, ...]]] = {
     "no-template": {"templates": ("T1", "T15")},
 }
 """The paper's ablations: the lists of the matrix that each of them fills."""
-# Settings that have an option of their own, which a unit records in a field of its own.
-_OPTIONS = {"encoder": "--encoders", "seed": "--training-seeds"}
+# Settings that other options give.
+_OPTIONS = {"encoder": "--encoders", "seed": "--training-seeds", "scorers": "--systems"}
+_OPTIONS |= dict.fromkeys(("space", "space_mode"), "--spaces")
 _LISTS = {"alpha": "alphas", "template": "templates"}
 
 
@@ -82,9 +85,7 @@ LAYOUTS = {
         "fasttext-cc",
         (*_PLAIN, *_CRAWL, *_WIKI),
     ),
-    "muse": Layout(
-        "{pair}.0-{size}.txt", "{pair}.5000-6500.txt", {"5k": "5000"}, "fasttext-wiki"
-    ),
+    "muse": Layout("{pair}.0-{size}.txt", "{pair}.5000-6500.txt", {"5k": "5000"}, "fasttext-wiki"),
     OWN: Layout("{pair}/train.{size}.tsv", "{pair}/test.tsv"),
 }
 
@@ -200,10 +201,8 @@ class Digests:
         self.file = file
         self.known: dict[str, str] = {}
         if file is not None and file.is_file():
-            try:
+            with suppress(FileError, TypeError, ValueError):  # damaged: all files are read again
                 self.known = dict(read_json(file))
-            except (FileError, TypeError, ValueError):  # damaged: everything is read again
-                pass
 
     def of(self, *paths: Path) -> str:
         """One digest of the contents of these files and folders."""
@@ -219,7 +218,7 @@ class Digests:
         return self.known[key]
 
     def save(self) -> None:
-        if self.file is not None:
+        if self.file is not None and self.file.parent.is_dir():
             write_json(self.file, self.known)
 
 
@@ -239,21 +238,23 @@ class Unit:
     target: str
     setup: str
     pivot: str = ""
-    space: str
     space_mode: str = ""
-    """The mode of the method; without seeds, where self-learning starts (encoder, identical, …)."""
+    """The mode of the space; without seeds, where self-learning starts (encoder, identical, …)."""
     max_words: int
-    systems: tuple[str, ...] = ()
+    config: Config
     settings: dict[str, Any] = field(default_factory=dict)
     """Settings of ``config`` that the user changed with ``--set``."""
-    config: Config = field(default_factory=Config.resolve)
+    systems: tuple[str, ...] = ()
     data: dict[str, str] = field(default_factory=dict)
     """Digests of the files that the unit reads."""
 
     def to_dict(self) -> dict[str, Any]:
         """The ``unit`` of a result file."""
-        names = ("dataset", "source", "target", "setup", "pivot", "space", "space_mode")
-        return {name: getattr(self, name) for name in names} | {
+        place = {name: getattr(self, name) for name in ("dataset", "source", "target", "setup")}
+        return place | {
+            "pivot": self.pivot,
+            "space": self.config.space,
+            "space_mode": self.space_mode,
             "encoder": self.config.encoder,
             "template": self.config.template,
             "alpha": self.config.alpha,
@@ -269,15 +270,16 @@ class Unit:
         if not row["pair"]:
             raise InputError(f"nothing is known of the unit {row['key']}: {row['error']}")
         source, target = split_pair(row["pair"])
-        names = ("dataset", "setup", "pivot", "space", "space_mode")
+        mode = "" if row["setup"] in WITHOUT_SEEDS else row["space_mode"]
+        config = {**row["config"], "space": row["space"], "space_mode": mode}
         return cls(
-            **{name: row[name] for name in names},
+            **{name: row[name] for name in ("dataset", "setup", "pivot", "space_mode")},
             source=source,
             target=target,
             max_words=int(row["max_words"]),
-            systems=tuple(row["systems"]),
+            config=Config.from_dict(config),
             settings=row["settings"] or {},
-            config=Config.from_dict(row["config"]),
+            systems=tuple(row["systems"]),
             data=row["data"] or {},
         )
 
@@ -285,51 +287,37 @@ class Unit:
     def key(self) -> str:
         """Hash of everything except ``systems``: several runs share one result file.
 
-        The defaults of the method and the embedded encoder may differ in the next release.
+        The method's defaults and the embedded encoder count too: a new release may change them.
         """
         config = self.config.to_dict()
         if "encoder" in self.data:  # a local encoder is known by its files, wherever they are
             config["encoder"] = Path(config["encoder"]).name
-        place = (self.dataset, self.source, self.target, self.setup, self.pivot, self.space)
-        defaults = (self.space_settings, self.encoder_version)
-        return digest(
-            place, self.space_mode, self.max_words, config, self.data, defaults, length=16
-        )
+        place = (self.dataset, self.source, self.target, self.setup, self.pivot, self.space_mode)
+        code = (self.space_settings, self.encoder_version)
+        return digest(place, self.max_words, config, self.data, code, length=16)
 
     @property
     def label(self) -> str:
         return label(self.to_dict())
 
     @property
-    def without_seeds(self) -> bool:
-        return self.setup in (UNSUPERVISED, ZERO_SHOT)
-
-    @property
-    def method_mode(self) -> str:
-        """The mode for the aligner; without seeds it has only one."""
-        return "" if self.without_seeds else self.space_mode
-
-    @property
     def space_settings(self) -> dict[str, Any]:
-        """The settings that the method has today."""
-        if self.space not in METHODS:
-            return {}
-        recipe = Recipe(space_mode=self.method_mode)
-        return dict(make_aligner(self.space, self.config.preset, recipe).settings)
+        """All settings of the space's method, as they are today."""
+        return make_aligner(self.config).settings if self.config.space in METHODS else {}
 
     @property
     def encoder_version(self) -> str:
         """Version of the embedded encoder, if the figures depend on it."""
-        encoders = {self.config.encoder}
-        if self.space in BUILT_FROM or self.without_seeds:
-            encoders.add(str(self.space_settings.get("encoder", "")))
+        encoders = [self.config.encoder]
+        if self.config.space in BUILT_FROM or self.setup in WITHOUT_SEEDS:
+            encoders.append(self.space_settings.get("encoder", ""))
         return lite.version() if lite.NAME in encoders else ""
 
     @property
-    def space_groups(self) -> set[str]:
-        """Names of the spaces that it needs: units with a common one share it on disk."""
+    def spaces(self) -> set[str]:
+        """Names of the spaces that it needs; units that need the same one share it on disk."""
         place = (self.dataset, self.source, self.target, self.pivot, self.setup)
-        methods = (*BUILT_FROM.get(self.space, ()), self.space)
+        methods = (*BUILT_FROM.get(self.config.space, ()), self.config.space)
         return {f"{place} {self.space_mode} {self.max_words} {method}" for method in methods}
 
     @property
@@ -343,22 +331,17 @@ class Unit:
 
     def data_digests(self, dataset: Dataset, digests: Digests) -> dict[str, str]:
         """Digests of the files that it reads; of the encoder too, if that is a local folder."""
-        found: dict[str, str] = {}
-        sides = {"source": self.source, "target": self.target}
-        if self.space == FILES:
-            folder, _ = dataset.space_folder(self.source, self.target, self.setup)
-            found = {side: digests.of(folder / side) for side in sides}
-            sides = {}
-        for side, language in (sides | ({"pivot": self.pivot} if self.pivot else {})).items():
-            path = dataset.vectors(language)
-            found[side] = digests.of(path, path.with_suffix(".vocab.txt"))
-        seeds = [dataset.dictionary(*one)[0] for one in self.seed_dictionaries]
-        found["seeds"] = digests.of(*seeds) if seeds else ""
-        found["test"] = digests.of(dataset.dictionary(self.source, self.target, TEST)[0])
-        encoder = self.config.encoder
-        if encoder != lite.NAME and (files := local_files(encoder)):
-            found["encoder"] = digests.of(*files)
-        return found
+        files = {"test": [dataset.dictionary(self.source, self.target, TEST)[0]]}
+        files["seeds"] = [dataset.dictionary(*one)[0] for one in self.seed_dictionaries]
+        for side in ("source", "target", "pivot"):
+            if self.config.space == FILES and side != "pivot":
+                files[side] = [dataset.space_folder(self.source, self.target, self.setup)[0] / side]
+            elif language := getattr(self, side):
+                vectors = dataset.vectors(language)
+                files[side] = [vectors, vectors.with_suffix(".vocab.txt")]
+        if self.config.encoder != lite.NAME and (own := local_files(self.config.encoder)):
+            files["encoder"] = own
+        return {name: digests.of(*paths) if paths else "" for name, paths in files.items()}
 
 
 def label(unit: Mapping[str, Any]) -> str:
@@ -396,7 +379,7 @@ class Matrix:
     @classmethod
     def parse(cls, lists: Mapping[str, str], ablation: str = "", **others: Any) -> Matrix:
         """From texts with commas, as the command line has them; an ablation fills empty lists."""
-        values = {name: _split(name, text) for name, text in lists.items()}
+        values: dict[str, Any] = {name: _split(name, text) for name, text in lists.items()}
         if ablation and ablation not in ABLATIONS:
             raise InputError(f"there is no ablation {ablation!r}; there are {', '.join(ABLATIONS)}")
         for name, filled in ABLATIONS.get(ablation, {}).items():
@@ -414,40 +397,23 @@ def _split(name: str, text: str) -> tuple[Any, ...]:
         raise InputError(f"--{option} {text!r}: expected numbers with commas between") from error
 
 
-def make_units(
-    matrix: Matrix, dataset: Dataset, digests: Digests
-) -> tuple[list[Unit], list[str]]:
+def make_units(matrix: Matrix, dataset: Dataset, digests: Digests) -> tuple[list[Unit], list[str]]:
     """Every unit of the matrix, and a sentence for each point that cannot run.
 
     Units that share a space come one after the other. What is wrong with the request raises here,
     before hours of work.
     """
-    for name, option in _OPTIONS.items():
-        if name in matrix.settings:
-            raise InputError(f"the setting {name} is given by {option} here")
-    for name, listed in _LISTS.items():
-        if name in matrix.settings and getattr(matrix, listed):
-            raise InputError(f"the setting {name} is given twice: by --set and --{listed}")
+    for name in matrix.settings:
+        if name in _OPTIONS:
+            raise InputError(f"the setting {name} is given by {_OPTIONS[name]} here")
+        if name in _LISTS and getattr(matrix, _LISTS[name]):
+            raise InputError(f"the setting {name} is given twice: by --set and --{_LISTS[name]}")
     units: dict[str, Unit] = {}
     problems: dict[str, None] = {}
     setups = [setup_name(setup) for setup in matrix.setups]
     for pair, setup, space in product(_checked_pairs(matrix.pairs), setups, matrix.spaces):
-        method, _, mode = space.partition(":")
-        source, target = pair
-        base = Unit(
-            dataset=dataset.name,
-            source=source,
-            target=target,
-            setup=setup,
-            pivot=matrix.pivot if setup == ZERO_SHOT else "",
-            space=method,
-            space_mode=mode.replace("-", "_"),
-            max_words=matrix.max_words,
-        )
         try:
-            _check_space(base)
-            seeds = sum(len(dataset.lexicon(*one)) for one in base.seed_dictionaries)
-            for unit in _variants(matrix, base, seeds):
+            for unit in _variants(matrix, dataset, pair, setup, space):
                 unit = replace(unit, data=unit.data_digests(dataset, digests))
                 units.setdefault(unit.key, unit)
         except CannotRun as reason:
@@ -459,45 +425,62 @@ def make_units(
     return list(units.values()), list(problems)
 
 
-def _variants(matrix: Matrix, base: Unit, seeds: int) -> Iterable[Unit]:
+def _variants(
+    matrix: Matrix, dataset: Dataset, pair: tuple[str, str], setup: str, space: str
+) -> Iterator[Unit]:
     """All encoders, training seeds, templates and alphas over one space."""
-    preset = base.setup.replace("-", "_") if base.without_seeds else preset_for(seeds)
+    method, _, mode = space.replace("-", "_").partition(":")
+    pivot = matrix.pivot if setup == ZERO_SHOT else ""
+    _check_space(pair, setup, pivot, method, mode)
+    base = Unit(
+        dataset=dataset.name,
+        source=pair[0],
+        target=pair[1],
+        setup=setup,
+        pivot=pivot,
+        space_mode=mode,
+        max_words=matrix.max_words,
+        config=Config(),
+    )
+    preset = setup.replace("-", "_")
+    if setup not in WITHOUT_SEEDS:
+        preset = preset_for(len(dataset.lexicon(*pair, setup)))
+    fixed = {"space": method, "space_mode": "" if setup in WITHOUT_SEEDS else mode}
     for encoder, seed in product(matrix.encoders, matrix.training_seeds):
-        given = {**matrix.settings, "encoder": encoder, "seed": seed}
+        given = {**matrix.settings, **fixed, "encoder": encoder, "seed": seed}
         config = Config.resolve(overrides=given, defaults={"preset": preset})
-        usual = Config.resolve(config.preset, overrides={"encoder": encoder})
-        defaults = {**usual.to_dict(), "preset": preset}
+        usual = Config.resolve(config.preset, overrides={"encoder": encoder}).to_dict()
+        usual["preset"] = preset
         for template, alpha in product(
             matrix.templates or [config.template], matrix.alphas or [config.alpha]
         ):
             yield replace(
                 base,
                 config=config.replace(template=template, alpha=alpha),
-                systems=check_systems(matrix.systems) if matrix.systems else usual_systems(config),
-                # A setting that repeats the default is no setting.
-                settings={
+                settings={  # one that repeats the default is left out
                     name: value
                     for name, value in matrix.settings.items()
-                    if name not in _LISTS and value != defaults[name]
+                    if name not in _LISTS and value != usual[name]
                 },
+                systems=check_systems(matrix.systems or ("tuned", default_system(config))),
             )
 
 
-def _check_space(unit: Unit) -> None:
+def _check_space(pair: tuple[str, str], setup: str, pivot: str, method: str, mode: str) -> None:
     """Methods, modes and starts that do not exist raise before anything is computed."""
-    method, mode, setup = unit.space, unit.space_mode, unit.setup
-    if unit.pivot in (unit.source, unit.target):
-        raise CannotRun(f"{setup}: the pivot {unit.pivot} is one of the two languages")
+    if pivot in pair:
+        raise CannotRun(f"{'-'.join(pair)} {setup}: the pivot {pivot} is one of the two languages")
     if method == FILES:
         return
     if method not in METHODS:
         raise InputError(f"there is no space {method!r}; there are {', '.join([*METHODS, FILES])}")
-    if unit.without_seeds:  # in zero-shot the method builds the spaces of the pivot's pairs
-        check_start(WITHOUT_SEEDS, mode or AUTO)
-        if setup == UNSUPERVISED and UNSUPERVISED not in aligner_class(method).presets:
-            raise CannotRun(f"{setup}: {method} needs seed pairs; without any take vecmap, c1, c2")
-    else:
-        make_aligner(method, "supervised", Recipe(space_mode=mode))
+    if setup not in WITHOUT_SEEDS:
+        make_aligner(Config(space=method, space_mode=mode))
+        return
+    check_start(METHOD_WITHOUT_SEEDS, mode or AUTO)
+    # In zero-shot the method makes the spaces of the pivot's pairs, which have seeds.
+    if setup == UNSUPERVISED and UNSUPERVISED not in aligner_class(method).presets:
+        raise CannotRun(f"{setup}: {method} needs seed pairs; without any take vecmap, c1, c2")
 
 
 def setup_name(given: str) -> str:

@@ -15,7 +15,6 @@ from blicer.files import atomic_write, read_json, write_json
 
 if TYPE_CHECKING:
     from pandas import DataFrame
-    from rich.table import Table
 
 DONE, FAILED = "done", "failed"
 NO_SEEDS = "it learns from seeds of the pair itself, and there are none"
@@ -166,9 +165,7 @@ def load(place: str | Path) -> DataFrame:
     columns that are JSON in the file hold its values (None where there is none).
     """
     place = Path(place)
-    if place.is_file():
-        return _frame(_read_rows(place))
-    return _frame(row for result in load_units(place) for row in _rows(result))
+    return _frame(_read_rows(place)) if place.is_file() else table(load_units(place))
 
 
 def table(results: Iterable[Result]) -> DataFrame:
@@ -241,10 +238,9 @@ def _read_rows(path: Path) -> Iterator[dict[str, Any]]:
                 for (name, reader), cell in zip(COLUMNS.items(), cells, strict=True)
             }
         except ValueError as error:
-            raise FileError(path, f"has a cell that cannot be read ({error})", line=number) from error
-
-
-# -- running a row again
+            raise FileError(
+                path, f"has a cell that cannot be read ({error})", line=number
+            ) from error
 
 
 def unit_rows(frame: DataFrame, key: str) -> DataFrame:
@@ -258,127 +254,74 @@ def unit_rows(frame: DataFrame, key: str) -> DataFrame:
 
 def differences(before: DataFrame, now: DataFrame) -> list[str]:
     """What two runs of one unit disagree on, a sentence each; times do not count."""
-    found = {(row["system"], row["direction"]): row for _, row in now.iterrows()}
+    places = ["system", "direction"]
+    found = {tuple(row[places]): row for _, row in now.iterrows()}
     said: list[str] = []
     for _, row in before.iterrows():
-        place = (row["system"], row["direction"])
-        if place not in found:
-            said.append(f"{', '.join(place)}: was there before and is not now")
+        place = ", ".join(row[places])
+        again = found.get(tuple(row[places]))
+        if again is None:
+            said.append(f"{place}: was there before and is not now")
             continue
         for name in ("queries", "all_queries", "p@1", "p@5", "mrr", "p@1_all", "weights"):
-            was, now_is = row[name], found[place][name]
-            if was != now_is:
-                said.append(f"{', '.join(place)}: {name} was {was} and is {now_is}")
+            if row[name] != again[name]:
+                said.append(f"{place}: {name} was {row[name]} and is {again[name]}")
     return said
 
 
-# -- significance
+def summary(results: Sequence[Result]) -> str:
+    """P@1 before and after reranking, for the terminal: a line for each direction, then counts.
 
-
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's step-down correction: below ``LEVEL`` means significant among all of them."""
-    count, largest = len(p_values), 0.0
-    adjusted = [0.0] * count
-    for rank, place in enumerate(sorted(range(count), key=lambda place: p_values[place])):
-        largest = max(largest, min(1.0, (count - rank) * p_values[place]))
-        adjusted[place] = largest
-    return adjusted
-
-
-def over_training_seeds(gains: Sequence[float], p_values: Sequence[float]) -> float:
-    """One p-value for a comparison that was repeated with other training seeds.
-
-    The test words are the same in each, so the p-values are not independent. The largest of them
-    holds whatever their dependence; where the seeds disagree on the sign there is no claim.
+    "After" is the encoder's default system if it was measured, else the last that was. Training
+    seeds are averaged; a gain is significant if it is so with each of them.
     """
-    agree = all(gain > 0 for gain in gains) or all(gain < 0 for gain in gains)
-    return max(p_values) if agree else 1.0
-
-
-# -- for the terminal
-
-_SETUP = ("dataset", "direction", "setup", "pivot", "space", "space_mode")
-_VARIANT = ("encoder", "template", "alpha", "max_words", "settings")
-
-
-def before_and_after(frame: DataFrame) -> DataFrame:
-    """One row for each direction and variant, training seeds averaged: P@1 before and after.
-
-    "After" is the default of the encoder if it was measured, else the last system that was.
-    """
-    import pandas as pd
-
-    done = frame[frame["status"] == DONE].assign(settings=frame["settings"].map(_as_json))
+    frame = table(results)
+    frame = frame[frame["status"] == DONE].assign(settings=frame["settings"].map(_as_json))
+    if not len(frame):
+        return ""
+    place = ["dataset", "direction", "setup", "pivot", "space", "space_mode"]
+    variant = ["encoder", "template", "alpha", "max_words", "settings"]
     rows = []
-    for place, group in done.groupby([*_SETUP, *_VARIANT], sort=False):
-        others = group[group["system"] != SPACE]
-        chosen = others[others["default"] == 1] if (others["default"] == 1).any() else others
-        system = chosen["system"].iloc[-1] if len(chosen) else ""
-        after = others[others["system"] == system]
+    for _, group in frame.groupby([*place, *variant], sort=False):
+        others = group[group["system"] != SPACE].sort_values("default", kind="stable")
+        after = others[others["system"] == (others["system"].iloc[-1] if len(others) else "")]
+        same_sign = (after["gain"] > 0).all() or (after["gain"] < 0).all()
         rows.append(
             {
-                **dict(zip((*_SETUP, *_VARIANT), place, strict=True)),
-                "system": system,
-                "before": group.loc[group["system"] == SPACE, "p@1"].mean(),
-                "after": after["p@1"].mean(),
-                **{name: after[name].mean() for name in ("gain", "gain_low", "gain_high")},
-                "p": over_training_seeds(after["gain"], after["p_value"]) if len(after) else 1.0,
-                "queries": group["queries"].iloc[0],
-                "all_queries": group["all_queries"].iloc[0],
+                **group.iloc[0][[*place, *variant, "queries", "all_queries"]],
+                "system": "".join(after["system"].unique()),
+                "before": 100 * group.loc[group["system"] == SPACE, "p@1"].mean(),
+                "after": 100 * after["p@1"].mean(),
+                "gain": 100 * after["gain"].mean(),
+                "low": 100 * after["gain_low"].mean(),
+                "high": 100 * after["gain_high"].mean(),
+                "sure": same_sign and after["p_value"].max() < LEVEL,
             }
         )
-    return pd.DataFrame(rows)
-
-
-def summary_table(rows: DataFrame) -> Table:
-    """What ``before_and_after`` found, for a terminal of 80 columns."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    varying = [name for name in _VARIANT if rows[name].nunique() > 1]
-    shown = Table(
-        title="P@1 before and after reranking, per cent",
-        caption=f"* the gain is significant (paired bootstrap over the queries, p < {LEVEL})",
-        box=SIMPLE_HEAD,
-        padding=0,
-        pad_edge=False,
-    )
-    for name in ("direction", "setup", "space", *varying, "system"):
-        shown.add_column(name.replace("_", " "), overflow="fold")
-    for name in ("before", "after", "gain", "95 %"):
-        shown.add_column(name, justify="right", no_wrap=True)
-    for _, row in rows.iterrows():
-        mode = f":{row['space_mode']}" if row["space_mode"] else ""
-        shown.add_row(
-            *(row["direction"], row["setup"], row["space"] + mode),
-            *(str(row[name]) for name in varying),
-            row["system"],
-            _percent(row["before"]),
-            _percent(row["after"]),
-            _percent(row["gain"], "+") + ("*" if row["p"] < LEVEL else " "),
-            f"{_percent(row['gain_low'])} to {_percent(row['gain_high'])}",
-        )
-    return shown
-
-
-def _percent(value: float, sign: str = "") -> str:
-    return "–" if value != value else f"{100 * value:{sign}.1f}"  # NaN is not itself
-
-
-def verdict(rows: DataFrame) -> list[str]:
-    """How much of the test was answerable, setups won of all, the mean gain of each setup."""
-    words, shares = rows["queries"], 100 * rows["queries"] / rows["all_queries"]
+    cells = type(frame)(rows)
+    cells["95 %"] = cells["low"].map("{:.1f}".format) + " to " + cells["high"].map("{:.1f}".format)
+    cells[" "] = cells["sure"].map({True: "*", False: ""})
+    shown = [name for name in [*place, *variant] if cells[name].nunique() > 1]
+    numbers = ["before", "after", "gain", " ", "95 %"]
+    heads = [*dict.fromkeys(["direction", "setup", "space", *shown, "system"]), *numbers]
+    words, shares = cells["queries"], 100 * cells["queries"] / cells["all_queries"]
     lines = [
+        f"P@1 before and after reranking, per cent (*: p < {LEVEL}, paired bootstrap over queries)",
+        cells[heads].to_string(index=False, float_format="{:.1f}".format, na_rep="-"),
         f"test words in the vocabularies: {words.min():,} to {words.max():,} a direction, "
-        f"{shares.min():.0f} to {shares.max():.0f} % of the dictionaries"
+        f"{shares.min():.0f} to {shares.max():.0f} % of the dictionaries",
     ]
     if words.min() < FEW_WORDS:
         lines.append(f"fewer than {FEW_WORDS} test words tell little: take larger vectors")
-    measured = rows[rows["gain"].notna()]
+    measured = cells[cells["gain"].notna()]
     if len(measured):
-        won = measured["gain"] > 1e-12
-        sure = (won & (measured["p"] < LEVEL)).sum()
+        won = measured["gain"] > 1e-10
+        sure = (won & measured["sure"]).sum()
         lines.append(f"{won.sum()} of {len(won)} won, {sure} significantly (p < {LEVEL})")
     for setup, gains in measured.groupby("setup", sort=False)["gain"]:
-        lines.append(f"mean gain at {setup}: {100 * gains.mean():+.2f} points over {len(gains)}")
-    return lines
+        lines.append(f"mean gain at {setup}: {gains.mean():+.2f} points over {len(gains)}")
+    for result in results:
+        unit, remarks = result["unit"], result.get("remarks") or []
+        lines += [f"{unit['source']}-{unit['target']} {unit['setup']}: {one}" for one in remarks]
+        lines += [f"left out {name}: {why}" for name, why in result["dropped"].items()]
+    return "\n".join(dict.fromkeys(lines))

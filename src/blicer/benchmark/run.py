@@ -8,29 +8,42 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timezone
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib.metadata import PackageNotFoundError, version
-from multiprocessing import connection, get_context, parent_process
+from multiprocessing import active_children, get_context, parent_process
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from blicer import progress
-from blicer.benchmark.plan import FILES, TEST, UNSUPERVISED, ZERO_SHOT, Dataset, Unit, label
-from blicer.benchmark.results import DONE, FAILED, NO_SEEDS, Result, Results
+from blicer.benchmark.plan import (
+    FILES,
+    LAYOUTS,
+    TEST,
+    UNSUPERVISED,
+    WITHOUT_SEEDS,
+    ZERO_SHOT,
+    Dataset,
+    Digests,
+    Unit,
+)
+from blicer.benchmark.results import DONE, FAILED, NO_SEEDS, Result, Results, differences, table
 from blicer.benchmark.systems import (
     DIRECTIONS,
-    SPACE,
     SYSTEMS,
     choose_mixture,
     default_system,
@@ -38,15 +51,20 @@ from blicer.benchmark.systems import (
     missing_packages,
     scorers_for,
 )
-from blicer.errors import BlicerError, MissingDependency
+from blicer.config import AUTO
+from blicer.errors import BlicerError, InputError, MissingDependency
 from blicer.lexicon import Lexicon
-from blicer.pipeline import Recipe, Workshop, prepare
+from blicer.multilingual import prepare_zero_shot, without_shared_pivots
+from blicer.pipeline import prepare
 from blicer.progress import note
-from blicer.stage_cache import remove_stages, watch
+from blicer.stage_cache import log_stages, remove_stages
+from blicer.unsupervised import prepare_unsupervised
 
 if TYPE_CHECKING:
-    from blicer.mixing import Scorer
+    from pandas import DataFrame
+
     from blicer.pipeline import Prepared
+    from blicer.scorers import Scorer
 
 GIGABYTE = 1 << 30
 ATTEMPTS = 2  # at a unit whose worker dies
@@ -57,9 +75,7 @@ ZERO_SHOT_WORDS = 2_000  # pivot words of either dictionary (docs/method.md §3)
 # -- one unit
 
 
-def run_unit(
-    unit: Unit, dataset: Dataset, work: Path, *, keep_rerankers: bool = False
-) -> Result:
+def run_unit(unit: Unit, dataset: Dataset, work: Path, *, keep_rerankers: bool = False) -> Result:
     """Fit the space and the scorers, choose the weights, and only then test.
 
     ``work`` caches stages that other units share; trained rerankers serve no other unit and are
@@ -68,17 +84,19 @@ def run_unit(
     started = time.perf_counter()
     dropped = missing_packages(unit.systems)
     systems = {name: SYSTEMS[name] for name in unit.systems if name not in dropped}
-    with watch() as stages:
+    with log_stages() as stages:
         prepared = prepare_unit(unit, dataset, work, scorers_for(systems))
     dropped |= {
-        name: NO_SEEDS for name, parts in systems.items() if set(parts) - set(prepared.scorers)
+        name: NO_SEEDS
+        for name, parts in systems.items()
+        if set(parts) - set(prepared.config.scorers)
     }
     mixtures = {
-        name: (parts, choose_mixture(prepared, parts))
+        name: (parts, choose_mixture(prepared, parts, unit.config.mixing_weight))
         for name, parts in systems.items()
         if name not in dropped
     }
-    fit_seconds = time.perf_counter() - started + stages.spared
+    fit_seconds = time.perf_counter() - started + stages.saved_seconds
     # From here on the test dictionary is read; nothing is chosen any more.
     scoring_started = time.perf_counter()
     test = dataset.lexicon(unit.source, unit.target, TEST)
@@ -102,7 +120,7 @@ def run_unit(
         for name, values in found.items():
             figures[name][direction] = values
     if not keep_rerankers:
-        remove_stages(place for place in stages.places if "reranker-" in place.name)
+        remove_stages(folder for folder in stages.folders if "reranker-" in folder.name)
     ended = time.perf_counter()
     return {
         **describe(unit, DONE),
@@ -124,33 +142,32 @@ def run_unit(
     }
 
 
-def prepare_unit(unit: Unit, dataset: Dataset, work: Path, scorers: tuple[str, ...]) -> Prepared:
+def prepare_unit(unit: Unit, dataset: Dataset, work: Path, scorers: Sequence[str]) -> Prepared:
     """Fit as the unit's setup asks: with seeds of the pair, without any, or through a pivot."""
-    from blicer.multilingual import prepare_zero_shot, without_shared_pivots
-    from blicer.unsupervised import AUTO, prepare_unsupervised
-
+    # No scorer would mean those of the encoder; this one needs no training. A fixed λ is for
+    # systems with one scorer (``choose_mixture``).
+    config = unit.config.replace(scorers=scorers or ("spelling",))
+    if len(config.scorers) > 1:
+        config = config.replace(mixing_weight=None)
     seeds = [dataset.lexicon(*one) for one in unit.seed_dictionaries]
-    space: Any = unit.space
-    if unit.space == FILES:
+    space = None
+    if config.space == FILES:
         space = dataset.space(unit.source, unit.target, unit.setup)
-        sides = [space.source, space.target]
+        source, target = space.source, space.target
     else:
-        languages = (unit.source, unit.target)
-        sides = [dataset.embeddings(language, unit.max_words) for language in languages]
-    recipe = Recipe(space=space, space_mode=unit.method_mode)
-    recipe = recipe.resolved(unit.config, len(seeds[0]) if len(seeds) == 1 else 0)
-    recipe = replace(recipe, scorers=scorers)
+        source, target = (
+            dataset.embeddings(one, unit.max_words) for one in (unit.source, unit.target)
+        )
     start = unit.space_mode or AUTO
+    if unit.setup == UNSUPERVISED:
+        return prepare_unsupervised(source, target, config, space=space, init=start, work_dir=work)
     if unit.setup == ZERO_SHOT:
         pivot = dataset.embeddings(unit.pivot, unit.max_words)
-        seeds = [first_words(one, ZERO_SHOT_WORDS) for one in without_shared_pivots(*seeds)]
+        one, other = (first_words(one, ZERO_SHOT_WORDS) for one in without_shared_pivots(*seeds))
         return prepare_zero_shot(
-            pivot, *sides, *seeds, unit.config, recipe, init=start, work_dir=work
+            pivot, source, target, one, other, config, init=start, work_dir=work
         )
-    workshop = Workshop(*sides, unit.config, recipe, work)
-    if unit.setup == UNSUPERVISED:
-        return prepare_unsupervised(workshop, init=start)
-    return prepare(workshop, workshop.usable(seeds[0]))
+    return prepare(source, target, seeds[0], config, space=space, work_dir=work)
 
 
 def first_words(lexicon: Lexicon, words: int) -> Lexicon:
@@ -167,7 +184,7 @@ def _remarks(unit: Unit, dataset: Dataset, prepared: Prepared, test: Lexicon) ->
     for notes in prepared.notes.values():
         if tried := notes.get("tried"):
             remarks.append(f"the first dictionary came from: {tried[-1]['start']}")
-    if not unit.without_seeds:
+    if unit.setup not in WITHOUT_SEEDS:
         seeds = set(dataset.lexicon(unit.source, unit.target, unit.setup))
         if shared := sum(pair in seeds for pair in test):
             remarks.append(f"{shared} of {len(test)} test pairs are seed pairs too")
@@ -226,78 +243,73 @@ def attempt(
     keep_rerankers: bool = False,
     home: Path | None = None,
 ) -> Result:
-    """``run_unit`` in a worker: output goes to a log, an error becomes the result of a failed unit.
+    """``run_unit`` in a worker process: output goes to a log, errors into the result.
 
-    ``home``: where the command was typed, for workers that start elsewhere (encoders may be
-    relative paths).
+    ``home``: where the command was typed, for workers that start elsewhere (an encoder may be a
+    relative path).
     """
-    with logged(work / "logs" / f"{unit.key}.txt"):
-        try:
-            if home is not None and home.is_dir():
-                os.chdir(home)
-            import torch
-
-            torch.set_num_threads(threads)
-            return run_unit(unit, dataset, work, keep_rerankers=keep_rerankers)
-        except Exception as error:
-            traceback.print_exc()
-            return failed(unit, error)
+    log_output(work / "logs" / f"{unit.key}.txt")
+    try:
+        if home is not None and home.is_dir():
+            os.chdir(home)
+        limit_threads(threads)
+        return run_unit(unit, dataset, work, keep_rerankers=keep_rerankers)
+    except Exception as error:
+        traceback.print_exc()
+        return failed(unit, error)
 
 
-@contextmanager
-def logged(path: Path) -> Iterator[None]:
+def log_output(path: Path) -> None:
     """Append all output of this process to ``path``: notes, libraries' warnings, tracebacks."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    saved, was_enabled = [os.dup(1), os.dup(2)], progress.enabled()
+    sys.stdout.flush()
+    sys.stderr.flush()
     with path.open("ab") as log:
-        _redirect([log.fileno(), log.fileno()])
-        progress.enable()
-        try:
-            yield
-        finally:
-            progress.enable(was_enabled)
-            _redirect(saved)
-            for descriptor in saved:
-                os.close(descriptor)
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
+    progress.enable()
 
 
-def _redirect(descriptors: Sequence[int]) -> None:
-    for stream in (sys.stdout, sys.stderr):
-        if stream is not None:
-            stream.flush()
-    for number, descriptor in enumerate(descriptors, 1):
-        os.dup2(descriptor, number)
+def limit_threads(threads: int) -> None:
+    for name in ("OMP_NUM_THREADS", "RAYON_NUM_THREADS"):  # for libraries that come later
+        os.environ[name] = str(threads)
+    torch.set_num_threads(threads)
+    threadpool_limits(threads)
+
+
+def rerun(rows: DataFrame, data: Path) -> list[str]:
+    """Run the unit of some rows again and say what differs; of a failed unit nothing can."""
+    row = rows.iloc[0].to_dict()
+    unit = Unit.from_row(row)
+    # An own folder may be called like a collection; its whole path is not.
+    dataset = Dataset.find(unit.dataset if unit.dataset in LAYOUTS else str(data.resolve()), data)
+    now = unit.data_digests(dataset, Digests())
+    if other := [name for name, found in unit.data.items() if now.get(name) != found]:
+        raise InputError(f"the data are not those of the row: {', '.join(other)} differ")
+    settings = unit.space_settings
+    changed = [
+        name for name in settings if settings[name] != (row["space_settings"] or {}).get(name)
+    ]
+    if row["space_settings"] and changed:
+        note(f"{row['space']} has other settings now than the row: {', '.join(changed)}")
+    if row["encoder_version"] not in ("", unit.encoder_version):
+        note(f"{row['encoder']} is another version now than the row's")
+    limit_threads((row["machine"] or {}).get("threads", 1))
+    with tempfile.TemporaryDirectory() as work:
+        result = run_unit(replace(unit, data=now), dataset, Path(work))
+    return differences(rows, table([result])) if row["status"] == DONE else []
 
 
 # -- many units
 
 
-class Pool(Protocol):
-    """Where units run."""
-
-    @property
-    def capacity(self) -> int:
-        """Units that run at a time."""
-        ...
-
-    def start(self, unit: Unit) -> None: ...
-
-    def wait(self) -> list[tuple[Unit, Result | None]]:
-        """Block until a unit ends; None: its worker died."""
-        ...
-
-    def close(self) -> None:
-        """Stop whatever still runs."""
-        ...
-
-
 def next_unit(waiting: Sequence[Unit], running: Iterable[Unit], made: set[str]) -> Unit | None:
     """The first unit that needs no space that a running one is making; None: all have to wait."""
-    busy = {group for unit in running for group in unit.space_groups} - made
-    return next((unit for unit in waiting if not busy & unit.space_groups), None)
+    busy = {space for unit in running for space in unit.spaces} - made
+    return next((unit for unit in waiting if not busy & unit.spaces), None)
 
 
-def run_units(units: Sequence[Unit], pool: Pool, results: Results) -> list[Result]:
+def run_units(units: Sequence[Unit], pool: LocalPool | RayPool, results: Results) -> list[Result]:
     """Run all units; returns the results in the order in which they ended.
 
     Every result is on disk as soon as it is known: an interrupt loses only the running units.
@@ -325,117 +337,75 @@ def run_units(units: Sequence[Unit], pool: Pool, results: Results) -> list[Resul
                         continue
                     result = result or failed(unit, WORKER_DIED)
                     if result["status"] == DONE:
-                        made |= unit.space_groups
+                        made |= unit.spaces
                     results.write(result)
                     ended.append(result)
                     bar.advance(1)
-                    note(f"{len(ended)} of {len(units)}: {summary_line(result)}")
+                    how = result["error"] or f"{result['seconds']['total']:.0f} s"
+                    note(f"{len(ended)} of {len(units)} {result['status']}: {unit.label}: {how}")
+    except KeyboardInterrupt:
+        note("interrupted; what is finished is kept, and the same command goes on from there")
+        raise
     finally:
         pool.close()
         results.write_table()
     return ended
 
 
-def summary_line(result: Result) -> str:
-    """One unit in one line: P@1 before and after, both directions."""
-    if result["status"] != DONE:
-        return f"{label(result['unit'])}: failed: {result['error']}"
-    systems = result["systems"]
-    best = next((name for name, one in systems.items() if one["default"]), list(systems)[-1])
-    figures = ", ".join(
-        f"{100 * systems[SPACE][side]['p@1']:.1f} > {100 * systems[best][side]['p@1']:.1f}"
-        for side in DIRECTIONS
-    )
-    return f"{label(result['unit'])}: {best} {figures} ({result['seconds']['total']:.0f} s)"
-
-
 # -- processes of this machine
 
 Run = Callable[[Unit], Result]
-_THREADS = ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "RAYON")  # RAYON: tokenizers
 
 
 class LocalPool:
-    """Spawned processes with ``threads`` threads each; one that dies fails only its own unit."""
+    """A process for each job; one that dies fails only its own unit."""
 
-    def __init__(self, run: Run, jobs: int = 1, threads: int = 1) -> None:
-        self.run, self.capacity, self.threads = run, jobs, threads
-        self._idle: list[tuple[Any, Any]] = []  # (process, connection)
-        self._busy: dict[Any, tuple[Any, Unit]] = {}  # by connection
+    def __init__(self, run: Run, jobs: int = 1) -> None:
+        self.run = run
+        self.capacity = jobs
+        """Units that run at a time."""
+        self._idle: list[ProcessPoolExecutor] = []
+        self._busy: dict[Future[Result], tuple[ProcessPoolExecutor, Unit]] = {}
+        self._processes: set[Any] = set()
 
     def start(self, unit: Unit) -> None:
-        process, ours = self._idle.pop() if self._idle else self._spawn()
-        with suppress(OSError):  # it has just died: wait() notices
-            ours.send(unit)
-        self._busy[ours] = (process, unit)
-
-    def _spawn(self) -> tuple[Any, Any]:
-        context = get_context("spawn")  # a fork would copy torch's threads in an unusable state
-        ours, theirs = context.Pipe()
-        process = context.Process(target=_work, args=(theirs, self.run))
-        # Libraries read these when they are imported. Threads that spin while they wait for each
-        # other starve when the machine has other work.
-        values = {f"{name}_NUM_THREADS": str(self.threads) for name in _THREADS}
-        patience = os.environ.get("OMP_WAIT_POLICY", "PASSIVE")
-        with environment(values | {"OMP_WAIT_POLICY": patience}):
-            process.start()
-        theirs.close()  # or the end of the process would not be noticed here
-        return process, ours
+        before = set(active_children())
+        # A fork would copy torch's threads in an unusable state.
+        new = ProcessPoolExecutor(1, get_context("spawn"), _begin) if not self._idle else None
+        worker = new or self._idle.pop()
+        self._busy[worker.submit(self.run, unit)] = (worker, unit)
+        self._processes |= set(active_children()) - before
 
     def wait(self) -> list[tuple[Unit, Result | None]]:
+        """Block until units end; None: the worker died."""
         ended: list[tuple[Unit, Result | None]] = []
-        for ours in connection.wait(list(self._busy)):
-            process, unit = self._busy.pop(ours)
-            try:
-                ended.append((unit, ours.recv()))  # type: ignore[union-attr]
-                self._idle.append((process, ours))
-            except (EOFError, OSError):
-                ended.append((unit, None))
-                _stop(process, ours)
+        for future in wait(self._busy, return_when=FIRST_COMPLETED).done:
+            worker, unit = self._busy.pop(future)
+            died = future.exception() is not None
+            ended.append((unit, None if died else future.result()))
+            if not died:
+                self._idle.append(worker)
         return ended
 
     def close(self) -> None:
-        for process, ours in [*self._idle, *((busy[0], one) for one, busy in self._busy.items())]:
-            _stop(process, ours)
-        self._idle, self._busy = [], {}
+        """Stop whatever still runs."""
+        for process in self._processes:
+            process.kill()
+        for worker in [*self._idle, *(worker for worker, _ in self._busy.values())]:
+            worker.shutdown(cancel_futures=True)
+        self._idle, self._busy, self._processes = [], {}, set()
 
 
-def _stop(process: Any, ours: Any) -> None:
-    ours.close()
-    process.terminate()
-    process.join(5)
-    if process.is_alive():
-        process.kill()
-        process.join()
-
-
-def _work(units: Any, run: Run) -> None:
-    """The life of a worker: unit after unit until the parent closes the connection."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
+def _begin() -> None:
+    """In a new worker: the parent handles Ctrl-C, and the worker ends if the parent is killed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    with suppress(EOFError, OSError):
-        while True:
-            units.send(run(units.recv()))
 
 
 def _end_with_parent() -> None:
-    """Without this, a worker whose parent was killed would compute on for nobody."""
     if (parent := parent_process()) is not None:
         parent.join()
         os._exit(1)
-
-
-@contextmanager
-def environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables for a moment."""
-    before = {name: os.environ[name] for name in values if name in os.environ}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name in values:
-            del os.environ[name]
-        os.environ.update(before)
 
 
 # -- Ray
@@ -532,28 +502,22 @@ def check_reachable(address: str) -> None:
 _BASE = 0.8  # gigabytes of torch, transformers and the like, before any data
 _COPIES = 8  # vectors as read, normalised, mapped, and what the methods hold beside them
 # Gigabytes of weights, gradients, two moments and the largest batches while training.
-_ENCODERS = {
-    "lite": 0.8,
-    "xlm-roberta-large": 12.0,
-    "xlm-roberta-base": 6.0,
-    "bert-base-multilingual-uncased": 4.0,
-}
+_ENCODERS = {"lite": 0.8, "xlm-roberta-large": 12.0, "bert-base-multilingual-uncased": 4.0}
 _OTHER_ENCODER = 6.0
 
 
 def unit_memory(unit: Unit, dataset: Dataset) -> int:
     """Bytes that a process running this unit holds at its peak, on the safe side."""
-    if unit.space == FILES:
+    encoder = unit.config.encoder
+    if unit.config.space == FILES:
         vectors = _size(dataset.space_folder(unit.source, unit.target, unit.setup)[0])
     else:
         languages = filter(None, (unit.source, unit.target, unit.pivot))
         vectors = sum(vector_bytes(dataset.vectors(one), unit.max_words) for one in languages)
-    encoder = Path(unit.config.encoder)
-    if encoder.is_dir():
-        training = 5 * sum(file.stat().st_size for file in encoder.glob("*.safetensors"))
-    else:
-        training = int(_ENCODERS.get(unit.config.encoder, _OTHER_ENCODER) * GIGABYTE)
-    return int(_BASE * GIGABYTE) + _COPIES * vectors + training
+    training = _ENCODERS.get(encoder, _OTHER_ENCODER) * GIGABYTE
+    if Path(encoder).is_dir():
+        training = 5 * sum(file.stat().st_size for file in Path(encoder).glob("*.safetensors"))
+    return int(_BASE * GIGABYTE + _COPIES * vectors + training)
 
 
 def vector_bytes(path: Path, max_words: int) -> int:
@@ -566,6 +530,16 @@ def vector_bytes(path: Path, max_words: int) -> int:
 def _size(path: Path) -> int:
     files = path.rglob("*") if path.is_dir() else [path]
     return sum(file.stat().st_size for file in files if file.is_file())
+
+
+def local_pool(
+    run: Callable[..., Result], units: Sequence[Unit], dataset: Dataset, jobs: int, threads: int
+) -> LocalPool:
+    """As many jobs as memory allows, and the cores divided among them unless ``threads`` is set."""
+    fitting = jobs_that_fit(jobs, units, dataset, memory()[1])
+    if fitting < jobs:
+        note(f"memory suffices for {fitting} of {jobs} jobs at a time")
+    return LocalPool(partial(run, threads=threads or max(1, cores() // fitting)), fitting)
 
 
 def jobs_that_fit(asked: int, units: Iterable[Unit], dataset: Dataset, free: int) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,13 +16,13 @@ from blicer.evaluation import (
     per_query,
     resampled_means,
 )
-from blicer.lexicon import Lexicon
-from blicer.mixing import CSLS, Mixture, gold_marks, score_candidates
-from blicer.pipeline import HeldOutView, Recipe
-from blicer.scorers import ENCODERS, make_scorer
+from blicer.mixing import CSLS, HeldOutView, Mixture, gold_marks, score_candidates
+from blicer.pipeline import choose
+from blicer.scorers import NEED_ENCODER, make_scorer
 
 if TYPE_CHECKING:
     from blicer.config import Config
+    from blicer.lexicon import Lexicon
     from blicer.pipeline import Prepared
 
 SPACE = "space"
@@ -52,13 +51,8 @@ def check_systems(names: Iterable[str]) -> tuple[str, ...]:
 
 def default_system(config: Config) -> str:
     """The system that ``blicer train`` builds with this configuration."""
-    scorers = set(Recipe().resolved(config, 0).scorers)
+    scorers = set(config.for_training(0).scorers)
     return next((name for name, parts in SYSTEMS.items() if set(parts) == scorers), "tuned")
-
-
-def usual_systems(config: Config) -> tuple[str, ...]:
-    """What is compared unless asked otherwise: the space, the paper's method, our default."""
-    return check_systems(("tuned", default_system(config)))
 
 
 def scorers_for(systems: Iterable[str]) -> tuple[str, ...]:
@@ -71,36 +65,30 @@ def missing_packages(systems: Iterable[str]) -> dict[str, str]:
     missing: dict[str, str] = {}
     for name in systems:
         try:
-            for scorer in set(SYSTEMS[name]).difference(ENCODERS):
+            for scorer in set(SYSTEMS[name]).difference(NEED_ENCODER):
                 make_scorer(scorer)
         except MissingDependency as error:
             missing[name] = str(error)
     return missing
 
 
-def choose_mixture(prepared: Prepared, scorers: Sequence[str]) -> Mixture:
-    """The weights of CSLS and these scorers, chosen on held-out words alone.
+def choose_mixture(prepared: Prepared, scorers: Sequence[str], lam: float | None) -> Mixture:
+    """The weights of CSLS and some of the scorers, chosen on held-out words alone.
 
-    A fixed λ applies to systems with one scorer; the weights of the others are chosen.
+    A fixed ``lam`` applies to systems with one scorer; the weights of the others are chosen.
     """
     if not scorers:
         return Mixture({CSLS: 1.0})
     view = prepared.held_out
     if view is not None:
         view = HeldOutView(view.parts[..., columns(prepared, scorers)], view.is_gold)
-    lam = prepared.config.mixing_weight if len(scorers) == 1 else None
-    system = replace(
-        prepared,
-        held_out=view,
-        config=prepared.config.replace(mixing_weight=lam),
-        recipe=replace(prepared.recipe, scorers=tuple(scorers)),
-    )
-    return system.choose()[0]
+    lam = lam if len(scorers) == 1 else None
+    return choose(view, prepared.config.replace(scorers=scorers, mixing_weight=lam))[0]
 
 
 def columns(prepared: Prepared, scorers: Sequence[str]) -> list[int]:
     """Where CSLS and these scorers are among all that were fitted."""
-    return [0, *(1 + prepared.scorers.index(name) for name in scorers)]
+    return [0, *(1 + prepared.config.scorers.index(name) for name in scorers)]
 
 
 def measure(
