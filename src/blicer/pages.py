@@ -99,24 +99,28 @@ def number_columns(rows: Sequence[tuple[str, list[str]]]) -> list[bool]:
     return [all(not text or _NUMBER.fullmatch(text) for text in column) for column in columns]
 
 
-def render(template: str, **values: Any) -> str:
-    """Fill a template, named by its path inside the package."""
+def environment() -> Any:
+    """The jinja2 environment of the package's templates, each named by its path."""
     with needed("jinja2", "writing a page", "demo"):
         import jinja2
-    environment = jinja2.Environment(
+    found = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    environment.filters |= {
+    found.filters |= {
         "md": markdown,
         "cell": html_cell,
         "rows": table_rows,
         "numbers": number_columns,
-        "inline": lambda svg: base64.b64encode(svg.encode()).decode(),
         "fill": fill,
         "number": lambda value, how: format(Number(value), how),
+        "inline": lambda svg: base64.b64encode(svg.encode()).decode(),
     }
-    environment.globals["plural"] = plural
-    return str(environment.get_template(template).render(**values))
+    found.globals["plural"] = plural
+    return found
+
+
+def render(template: str, **values: Any) -> str:
+    return str(environment().get_template(template).render(**values))

@@ -67,7 +67,7 @@ def curves(
 
 
 def before_after(setups: dict[str, Sequence[tuple[float, float]]], title: str) -> str:
-    """Each setup's (before, after) pairs in per cent as dots, with the line where both are equal."""
+    """Each setup's (before, after) in per cent as dots; on the dashed line the two are equal."""
 
     def draw(axes: Any) -> None:
         every = [value for found in setups.values() for pair in found for value in pair]

@@ -20,9 +20,9 @@ import numpy as np
 
 from blicer import plots
 from blicer.benchmark import paper
-from blicer.benchmark.dataset import LAYOUTS, ZERO_SHOT
-from blicer.benchmark.results import Results
-from blicer.benchmark.table import rows as _table_rows
+from blicer.benchmark.plan import FILES, LAYOUTS, UNSUPERVISED, ZERO_SHOT
+from blicer.benchmark.results import DONE, LEVEL, load, load_units
+from blicer.benchmark.systems import SPACE
 from blicer.config import PRESETS, Config
 from blicer.errors import InputError
 from blicer.files import atomic_write
@@ -32,9 +32,8 @@ from blicer.templates import TEMPLATES
 with needed("pandas", "a benchmark report", "bench"):
     import pandas as pd
 
-SPACE, UNTUNED, TUNED = "space", "untuned", "tuned"
+UNTUNED, TUNED = "untuned", "tuned"
 CONTROLS = ("A", "B", UNTUNED)  # systems that learn nothing but their weights
-LEVEL = 0.05  # of significance
 SAME = 1e-10  # points of P@1 below which two systems are level; one word weighs far more
 
 SPACE_OF = ["dataset", "setup", "space", "space_mode"]
@@ -53,14 +52,6 @@ WITHOUT_SEEDS = "vecmap"  # makes the space that zero-shot reranks
 SIGNED = "<!-- drawn by blicer benchmark -->\n"  # tells our pictures from others
 
 
-def load_units(folder: str | Path) -> list[dict[str, Any]]:
-    return Results(folder).outcomes()
-
-
-def load(folder: str | Path) -> pd.DataFrame:
-    return pd.DataFrame(_table_rows(load_units(folder)))
-
-
 # Order and names
 
 
@@ -69,7 +60,7 @@ def setup_order(setup: str) -> tuple[int, float, str]:
     digits = setup[:-1] if setup.endswith("k") else setup
     if digits.isascii() and digits.isdigit():
         return (0, -int(digits) * (1000 if setup.endswith("k") else 1), setup)
-    known = ("unsupervised", ZERO_SHOT)
+    known = (UNSUPERVISED, ZERO_SHOT)
     return (1 + known.index(setup) if setup in known else 3, 0, setup)
 
 
@@ -132,7 +123,7 @@ def read(
     if not len(rows):
         raise InputError("there is nothing to report: the benchmark has not finished any unit")
     rows[TEXTS] = rows[TEXTS].astype(object).fillna("").map(_clean)
-    rows[NUMBERS] = rows[NUMBERS].apply(pd.to_numeric, errors="coerce")
+    rows[NUMBERS] = rows[NUMBERS].astype(float)
     rows["outcome"] = rows["key"].map(outcomes)
     settings = (one["unit"].get("settings") for one in rows["outcome"])
     rows["settings"] = [json.dumps(one, sort_keys=True) if one else "" for one in settings]
@@ -144,7 +135,7 @@ def read(
     rows["space"] = rows["space"].mask(zero, WITHOUT_SEEDS)
     rows["space_name"] = list(map(space_name, rows["space"], rows["space_mode"], rows["setup"]))
     rows["dataset_name"] = rows["dataset"].map(dataset_name)
-    rows["failed"] = rows["status"] != "done"
+    rows["failed"] = rows["status"] != DONE
     rows["unknown"] = rows["key"].where(rows["dataset"] == "", "")  # files that cannot be read
     every = rows.drop_duplicates("key")
     same = [*SPACE_OF, "pivot", "pair", *VARIANT, "training_seed", "unknown"]
@@ -552,7 +543,7 @@ def files(units: pd.DataFrame) -> pd.DataFrame:
         unit = one["unit"]
         pair = f"{unit['source']}-{unit['target']}"
         names = {side: f"vectors, {unit[side]}" for side in ("source", "target", "pivot")}
-        if unit["space"] == "files":
+        if unit["space"] == FILES:
             names = {
                 side: f"space of files, {pair} {unit['setup']}, {unit[side]}" for side in names
             }
@@ -563,14 +554,11 @@ def files(units: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["Data set", "What", "SHA-256"])
 
 
-def remarks(units: pd.DataFrame) -> list[str]:
+def remarks(units: pd.DataFrame) -> pd.Series:
     """What was said of some units, with their names."""
-    found: dict[str, dict[str, None]] = defaultdict(dict)
-    for unit in units.to_dict("records"):
-        for remark in unit["outcome"].get("remarks") or []:
-            found[remark][f"{unit['pair']} {unit['setup']} {unit['space_name']}"] = None
-    said = sorted(found.items())
-    return [f"{one[:1].upper()}{one[1:]} ({', '.join(named)})." for one, named in said]
+    names = units["pair"] + " " + units["setup"].astype(str) + " " + units["space_name"]
+    said = units.assign(name=names, remark=[one.get("remarks") or [] for one in units["outcome"]])
+    return said.explode("remark").groupby("remark")["name"].unique()
 
 
 def unlike_paper(units: pd.DataFrame) -> list[str]:
@@ -760,7 +748,9 @@ def report_values(
         "main": main,
         "setups": setups,
         "tallies": tallies(main, setups),
-        "shared": [{"label": label, **tally(own, setups)} for label, own in methods(shared).items()],
+        "shared": [
+            {"label": label, **tally(own, setups)} for label, own in methods(shared).items()
+        ],
         "published": paper_tally(setups),
         "remarks": remarks(units),
         "mixed": sorted(mixed.items(), key=lambda item: ORDER["system"](item[0])),
