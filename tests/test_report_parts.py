@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from blicer.benchmark.report import commands, holm, main_cells, read, setup_order, tally
+from blicer.benchmark.cells import holm, main_cells, read, setup_order, tally
+from blicer.benchmark.report import commands
 from blicer.pages import Strong, fill, html_cell, markdown
 from report_outcomes import outcome, write_units
 

@@ -11,7 +11,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from blicer.benchmark import report
+from blicer.benchmark.cells import controls as compared_systems
+from blicer.benchmark.cells import read
 from blicer.files import atomic_write
 from blicer.pages import environment
 
@@ -52,7 +53,7 @@ def ablations() -> str:
 
 def _matrix() -> tuple[Any, Any]:
     """The finished units of the matrix, and their cells; ``finnish``: on one side."""
-    units, _, _, cells = report.read(RESULTS / "xling")
+    units, _, _, cells = read(RESULTS / "xling")
     for name, value in MATRIX.items():
         units, cells = units[units[name] == value], cells[cells[name] == value]
     return units, cells.assign(finnish=["fi" in pair.split("-") for pair in cells["pair"]])
@@ -80,7 +81,7 @@ def controls() -> str:
         "Mean": "{mean:+.2f}",
         "Worst": "{worst:+.2f}",
     }
-    lines = [_table(report.controls(cells, compared), columns), ""]
+    lines = [_table(compared_systems(cells, compared), columns), ""]
     for system in (DEFAULT, TUNED):
         own = cells[cells["system"] == system]
         several = own[own["p@1_sd"].notna()]

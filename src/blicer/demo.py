@@ -68,10 +68,11 @@ def run(
     ).for_training(len(pair.seeds))
     with clock("aligning with Procrustes"):
         aligner = Procrustes(device=config.device)
-        systems = {"Procrustes, CSLS": aligner.align(pair.source, pair.target, pair.seeds)}
+        procrustes: Any = aligner.align(pair.source, pair.target, pair.seeds)
     with clock("aligning with VecMap, fitting the reranker"):
         translator = train(pair.source, pair.target, pair.seeds, config)
-        systems |= {"VecMap, CSLS": translator.space, "VecMap, reranked": translator}
+    systems = {"Procrustes, CSLS": procrustes, "VecMap, CSLS": translator.space}
+    systems["VecMap, reranked"] = translator
     with clock("evaluating on the test dictionary"):
         results = {"pair": describe(pair), "scorers": list(config.scorers)}
         results |= measure(systems, translator, pair.test, bootstrap)

@@ -33,8 +33,8 @@ _SIZE = (5.2, 3.7)
 @dataclass(frozen=True)
 class Curve:
     label: str
-    xs: Sequence[float]
-    ys: Sequence[float]  # per cent
+    xs: Any  # numbers, in a list or an array
+    ys: Any  # per cent
     chosen: float | None = None  # an x that is marked
 
 
@@ -83,7 +83,7 @@ def before_after(setups: dict[str, Sequence[tuple[float, float]]], title: str) -
     return _svg(draw, title, "P@1 of the space alone, %", "P@1 of the default system, %")
 
 
-def reliability(bins: Sequence[Sequence[float]], title: str) -> str:
+def reliability(bins: Sequence[tuple[float, float, int]], title: str) -> str:
     """(stated confidence, share right, words) as dots; on the dashed line the two agree."""
     stated, right, words = np.array(sorted(bins)).T * [[100], [100], [1]]
 

@@ -86,9 +86,8 @@ def figure(
 def average(dataset: str, setup: str, space: str, variant: str) -> float | None:
     """The printed average of a row of the main tables (of its directions before rounding)."""
     tables = {"xling": ("xling", *_NO_SEEDS), "panlex": ("panlex-grouped",)}
-    found = (
-        figure(table, setup, space, variant) for table in tables.get(paper_dataset(dataset), ())
-    )
+    names = tables.get(paper_dataset(dataset), ())
+    found = (figure(name, setup, space, variant) for name in names)
     return next((value for value in found if value is not None), None)
 
 
@@ -103,11 +102,13 @@ def lambda_value(
 
 def paper_dataset(name: str) -> str:
     """``xling`` or ``panlex`` when a data set (a name or a folder) is called so, else ``""``."""
-    last = name.replace("\\", "/").rstrip("/").rpartition("/")[2].casefold()
-    return next((known for known in _MAIN if known in last), "")
+    return next((known for known in _MAIN if known in _last_part(name)), "")
 
 
 def paper_encoder(name: str) -> str:
     """Our short name of one of the paper's encoders given as Hugging Face has it, else ``""``."""
-    last = name.replace("\\", "/").rstrip("/").rpartition("/")[2].casefold()
-    return _ENCODER_NAMES.get(last, "")
+    return _ENCODER_NAMES.get(_last_part(name), "")
+
+
+def _last_part(path: str) -> str:
+    return path.replace("\\", "/").rstrip("/").rpartition("/")[2].casefold()
