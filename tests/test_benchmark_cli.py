@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -55,18 +56,17 @@ def workers_find_the_tests(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class InThisProcess:
-    """A pool that runs a unit when it is waited for."""
+    """A pool that runs a unit when it is submitted."""
 
     capacity = 1
 
-    def __init__(self, run: Any, **_: Any) -> None:
+    def __init__(self, run: Any) -> None:
         self.run = run
 
-    def start(self, task: Unit) -> None:
-        self.task = task
-
-    def wait(self) -> list[tuple[Unit, Result | None]]:
-        return [(self.task, self.run(self.task))]
+    def submit(self, unit: Unit) -> Future[Result]:
+        future: Future[Result] = Future()
+        future.set_result(self.run(unit))
+        return future
 
     def close(self) -> None: ...
 

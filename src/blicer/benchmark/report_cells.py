@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from blicer.benchmark.plan import ZERO_SHOT
+from blicer.benchmark.dataset import ZERO_SHOT
 from blicer.benchmark.report_runs import Run, Variant, mapping, number
 from blicer.benchmark.significance import over_training_seeds
-from blicer.multilingual import METHOD_WITHOUT_SEEDS as WITHOUT_SEEDS
+from blicer.pipeline import WITHOUT_SEEDS
 
 SPACE, TUNED, UNTUNED = "space", "tuned", "untuned"
 _CSLS = "csls"

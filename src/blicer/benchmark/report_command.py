@@ -6,7 +6,7 @@ import json
 import shlex
 from collections.abc import Sequence
 
-from blicer.benchmark.plan import LAYOUTS
+from blicer.benchmark.dataset import LAYOUTS
 from blicer.benchmark.report_cells import setup_order
 from blicer.benchmark.report_layout import space_order
 from blicer.benchmark.report_runs import Run

@@ -33,7 +33,7 @@ from blicer.benchmark.report_tally import (
     systems_of,
     tally,
 )
-from blicer.benchmark.plan import FILES
+from blicer.benchmark.setups import FILES
 from blicer.benchmark.significance import LEVEL
 from blicer.benchmark.systems import BOOTSTRAP
 

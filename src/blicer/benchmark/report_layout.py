@@ -6,9 +6,8 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from blicer.align import aligner_class
 from blicer.benchmark import paper
-from blicer.benchmark.plan import ZERO_SHOT
+from blicer.benchmark.dataset import ZERO_SHOT
 from blicer.benchmark.report_cells import SPACE, TUNED, Cell
 from blicer.benchmark.report_document import (
     Block,
@@ -22,6 +21,7 @@ from blicer.benchmark.report_document import (
 )
 from blicer.benchmark.report_runs import Run
 from blicer.benchmark.report_tally import column_order, encoders_in_order
+from blicer.pipeline import usual_mode
 
 BOTH = "Avg. of both"
 _SPACE_NAMES = {**paper.SPACES, "procrustes": "Procrustes"}
@@ -246,7 +246,7 @@ def other_spaces(runs: Sequence[Run]) -> str:
             encoder = run.space_settings.get("encoder", "lite")
             if paper.paper_encoder(encoder) != "mbert":
                 said.add(f"C2 mixes in {encoder} here, mBERT in the paper")
-        mode = run.space_mode or aligner_class(run.space).usual_mode(run.preset)
+        mode = run.space_mode or usual_mode(run.space, run.preset)
         if (run.space, run.preset, mode) == ("vecmap", "semi_supervised", "supervised"):
             said.add(f"VecMap with {run.setup} is the closed form, self-learning in the paper")
     return f"Not made alike: {'; '.join(sorted(said))}." if said else ""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from blicer.config import PRESETS, Config
+from blicer.config import ENCODER_SETTINGS, PRESETS
 
 
 @dataclass(frozen=True, order=True)
@@ -65,9 +65,8 @@ class Run:
 
     def _usual(self, name: str) -> Any:
         """What the encoder has unless told otherwise."""
-        preset = self.preset if self.preset in PRESETS else "supervised"
-        usual = Config.resolve(preset, overrides={"encoder": self.variant.encoder or "unknown"})
-        return getattr(usual, name)
+        preset = PRESETS.get(self.preset, PRESETS["supervised"])
+        return ENCODER_SETTINGS.get(self.variant.encoder, {}).get(name, getattr(preset, name))
 
 
 def clean(value: Any) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import signal
 import socket
 import subprocess
@@ -270,7 +271,7 @@ def limit_threads(threads: int) -> None:
 
 def rerun(rows: DataFrame, data: Path) -> list[str]:
     """Run the unit of some rows again and say what differs; of a failed unit nothing can."""
-    row = rows.iloc[0].to_dict()
+    row: dict[str, Any] = rows.to_dict("records")[0]
     unit = Unit.from_row(row)
     # An own folder may be called like a collection; its whole path is not.
     dataset = Dataset.find(unit.dataset if unit.dataset in LAYOUTS else str(data.resolve()), data)
@@ -308,7 +309,7 @@ def run_units(units: Sequence[Unit], pool: LocalPool | RayPool, results: Results
     try:
         with progress.task("units", len(units)) as bar:
             while waiting or running:
-                while len(running) < pool.capacity and (
+                while len(running) < max(1, pool.capacity) and (
                     unit := next_unit(waiting, running.values(), made)
                 ):
                     waiting.remove(unit)
@@ -458,11 +459,8 @@ _OTHER_ENCODER = 6.0
 def unit_memory(unit: Unit, dataset: Dataset) -> int:
     """Bytes that a process running this unit holds at its peak, on the safe side."""
     encoder = unit.config.encoder
-    if unit.config.space == FILES:
-        vectors = _size(dataset.space_folder(unit.source, unit.target, unit.setup)[0])
-    else:
-        languages = filter(None, (unit.source, unit.target, unit.pivot))
-        vectors = sum(vector_bytes(dataset.vectors(one), unit.max_words) for one in languages)
+    paths = unit.vectors(dataset).values()
+    vectors = sum(vector_bytes(path, unit.max_words) for path in paths)
     training = _ENCODERS.get(encoder, _OTHER_ENCODER) * GIGABYTE
     if Path(encoder).is_dir():
         training = 5 * sum(file.stat().st_size for file in Path(encoder).glob("*.safetensors"))
@@ -471,14 +469,11 @@ def unit_memory(unit: Unit, dataset: Dataset) -> int:
 
 def vector_bytes(path: Path, max_words: int) -> int:
     """Bytes of the vectors in memory: about 7 bytes of text a number, 300 numbers a word."""
-    packed = 3 if path.suffix in (".gz", ".xz", ".zst", ".bz2") else 1
-    numbers = _size(path) * packed // (4 if path.suffix == ".npy" else 7)
+    files = [file for file in (path.rglob("*") if path.is_dir() else [path]) if file.is_file()]
+    size = sum(file.stat().st_size for file in files)
+    size *= 3 if path.suffix in (".gz", ".xz", ".zst", ".bz2") else 1
+    numbers = size // (4 if path.is_dir() or path.suffix == ".npy" else 7)
     return 4 * min(numbers, max_words * 300)
-
-
-def _size(path: Path) -> int:
-    files = path.rglob("*") if path.is_dir() else [path]
-    return sum(file.stat().st_size for file in files if file.is_file())
 
 
 def local_pool(
@@ -519,6 +514,14 @@ def memory() -> tuple[int, int]:
     return total, free
 
 
+@lru_cache(maxsize=1)
+def processor() -> str:
+    with suppress(OSError):
+        if found := re.search(r"model name\s*: *(.+)", Path("/proc/cpuinfo").read_text("utf-8")):
+            return found[1]
+    return platform.processor() or "unknown"
+
+
 def machine() -> dict[str, Any]:
     return {
         "system": f"{platform.system()} {platform.machine()}",
@@ -527,15 +530,6 @@ def machine() -> dict[str, Any]:
         "threads": int(os.environ.get("OMP_NUM_THREADS", 0) or cores()),
         "memory_gb": round(memory()[0] / GIGABYTE, 1),
     }
-
-
-@lru_cache(maxsize=1)
-def processor() -> str:
-    with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or "unknown"
 
 
 @lru_cache(maxsize=1)
