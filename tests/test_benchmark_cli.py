@@ -22,10 +22,12 @@ from benchmark_world import (
 )
 from blicer.benchmark import run
 from blicer.benchmark.plan import ABLATIONS, Dataset, Matrix, Unit
-from blicer.benchmark.results import Result, Results, load, load_units, summary
+from blicer.benchmark.results import Result, Results, load, load_units
 from blicer.benchmark.run import failed
 from blicer.cli import app, commands  # noqa: F401 - registers the commands
+from blicer.cli.benchmark import _summary
 from blicer.errors import FileError, InputError
+from blicer.files import write_json
 from tiny_models import tiny_encoder
 
 LISTS = {
@@ -256,7 +258,15 @@ def test_the_papers_ablations() -> None:
     assert Matrix.parse(LISTS).encoders == ("lite",)
 
 
-def test_the_summary_by_hand(dataset: Dataset, encoder: Path) -> None:
+def summary(folder: Path, results: list[Result]) -> list[str]:
+    """What the command prints about these results."""
+    for result in results:
+        write_json(folder / "units" / f"{result['key']}.json", result)
+    keys = {result["key"] for result in results}
+    return "\n".join(_summary(folder, keys)).splitlines()
+
+
+def test_the_summary_by_hand(dataset: Dataset, encoder: Path, tmp_path: Path) -> None:
     results = [made_up(unit) for unit in plan(dataset, encoder, setups=["5k", "1k"])]
     gains = [(0.10, 0.01), (-0.02, 0.5), (0.03, 0.2), (0.05, 0.04)]
     for at, (difference, p_value) in enumerate(gains):
@@ -264,35 +274,42 @@ def test_the_summary_by_hand(dataset: Dataset, encoder: Path) -> None:
         scores["gain"] = {**scores["gain"], "difference": difference, "p_value": p_value}
     results[0]["dropped"] = {"A": "no package"}
     results[1]["remarks"] = ["2 of 12 test pairs are seed pairs too"]
-    shown = summary(results).splitlines()
-    rows = [line.split() for line in shown[2:6]]
-    assert rows == [
-        ["en-fr", "5k", "procrustes", "tuned", "50.0", "50.0", "10.0", "*", "-5.0", "to", "20.0"],
-        ["fr-en", "5k", "procrustes", "tuned", "50.0", "50.0", "-2.0", "-5.0", "to", "20.0"],
-        ["en-fr", "1k", "procrustes", "tuned", "50.0", "50.0", "3.0", "-5.0", "to", "20.0"],
-        ["fr-en", "1k", "procrustes", "tuned", "50.0", "50.0", "5.0", "*", "-5.0", "to", "20.0"],
+    shown = summary(tmp_path, results)
+    assert [line.split() for line in shown[2:6]] == [
+        ["en-fr", "5k", "Procrustes", "tuned", "50.0", "50.0", "10.0", "*", "-5.0", "20.0"],
+        ["fr-en", "5k", "Procrustes", "tuned", "50.0", "50.0", "-2.0", "-5.0", "20.0"],
+        ["en-fr", "1k", "Procrustes", "tuned", "50.0", "50.0", "3.0", "-5.0", "20.0"],
+        ["fr-en", "1k", "Procrustes", "tuned", "50.0", "50.0", "5.0", "*", "-5.0", "20.0"],
     ]
     assert "10 to 10 a direction, 83 to 83 %" in shown[6]
-    assert "fewer than 200 test words" in shown[7]
-    assert shown[8:] == [
+    assert "fewer than 200 words" in shown[7]
+    assert shown[8:11] == [
         "3 of 4 won, 2 significantly (p < 0.05)",
         "mean gain at 5k: +4.00 points over 2",
         "mean gain at 1k: +4.00 points over 2",
+    ]
+    assert set(shown[11:]) == {
         "left out A: no package",
         "en-fr 1k: 2 of 12 test pairs are seed pairs too",
-    ]
-    # A second training seed is averaged in; if the seeds disagree, there is no claim.
+    }
+    # A second training seed is averaged in (where seeds disagree there is no claim); another α is
+    # shown but not counted.
     (again,) = (made_up(unit) for unit in plan(dataset, encoder, training_seeds=[34]))
     again["systems"]["tuned"]["forward"]["gain"]["difference"] = -0.04
-    shown = summary([*results, again]).splitlines()
-    assert shown[2].split()[6:8] == ["3.0", "-5.0"]
+    others = [made_up(unit) for unit in plan(dataset, encoder, setups=["1k"], alphas=[0.923])]
+    shown = summary(tmp_path, [*results, again, *others])
+    assert [line.split()[-4:] for line in shown if line.split()[:2] == ["en-fr", "5k"]] == [
+        ["50.0", "3.0", "-5.0", "20.0"]
+    ]
     assert "3 of 4 won, 1 significantly (p < 0.05)" in shown
+    assert "other templates, alphas or settings, see the report: 2 rows" in shown
 
 
-def test_a_summary_of_spaces_alone(dataset: Dataset, encoder: Path) -> None:
+def test_a_summary_of_spaces_alone(dataset: Dataset, encoder: Path, tmp_path: Path) -> None:
     results = [made_up(unit) for unit in plan(dataset, encoder, systems=["space"])]
-    assert "won" not in summary(results)
-    assert summary([{**results[0], "status": "failed"}]) == ""
+    shown = summary(tmp_path, results)
+    assert shown[2].split()[:5] == ["en-fr", "5k", "Procrustes", "space", "50.0"]
+    assert "won" not in " ".join(shown)
 
 
 def test_the_results_of_another_plan_stay(dataset: Dataset, encoder: Path, tmp_path: Path) -> None:

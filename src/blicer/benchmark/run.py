@@ -271,7 +271,7 @@ def limit_threads(threads: int) -> None:
 
 def rerun(rows: DataFrame, data: Path) -> list[str]:
     """Run the unit of some rows again and say what differs; of a failed unit nothing can."""
-    row: dict[str, Any] = rows.to_dict("records")[0]
+    row: Any = rows.to_dict("records")[0]
     unit = Unit.from_row(row)
     # An own folder may be called like a collection; its whole path is not.
     dataset = Dataset.find(unit.dataset if unit.dataset in LAYOUTS else str(data.resolve()), data)
