@@ -329,16 +329,22 @@ class Unit:
             return [(self.pivot, self.source, "5k"), (self.pivot, self.target, "5k")]
         return [(self.source, self.target, self.setup)]
 
+    def vectors(self, dataset: Dataset) -> dict[str, Path]:
+        """The vector files of its languages, or the sides of a space that was made elsewhere."""
+        names = {"source": self.source, "target": self.target, "pivot": self.pivot}
+        if self.config.space == FILES:
+            folder, _ = dataset.space_folder(self.source, self.target, self.setup)
+            return {side: folder / side for side in ("source", "target")}
+        return {side: dataset.vectors(language) for side, language in names.items() if language}
+
     def data_digests(self, dataset: Dataset, digests: Digests) -> dict[str, str]:
         """Digests of the files that it reads; of the encoder too, if that is a local folder."""
-        files = {"test": [dataset.dictionary(self.source, self.target, TEST)[0]]}
+        files = {
+            side: [path, path.with_suffix(".vocab.txt")]
+            for side, path in self.vectors(dataset).items()
+        }
+        files["test"] = [dataset.dictionary(self.source, self.target, TEST)[0]]
         files["seeds"] = [dataset.dictionary(*one)[0] for one in self.seed_dictionaries]
-        for side in ("source", "target", "pivot"):
-            if self.config.space == FILES and side != "pivot":
-                files[side] = [dataset.space_folder(self.source, self.target, self.setup)[0] / side]
-            elif language := getattr(self, side):
-                vectors = dataset.vectors(language)
-                files[side] = [vectors, vectors.with_suffix(".vocab.txt")]
         if self.config.encoder != lite.NAME and (own := local_files(self.config.encoder)):
             files["encoder"] = own
         return {name: digests.of(*paths) if paths else "" for name, paths in files.items()}

@@ -1,15 +1,15 @@
-"""A benchmark's folder: a JSON file for each unit, ``results.tsv`` made of them, and a summary."""
+"""A benchmark's folder: a JSON file for each unit, and the table ``results.tsv`` made of them."""
 
 from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from blicer.benchmark.plan import Unit, label
-from blicer.benchmark.systems import SPACE, check_systems, missing_packages
+from blicer.benchmark.systems import check_systems, missing_packages
 from blicer.errors import FileError, InputError, MissingDependency
 from blicer.files import atomic_write, read_json, write_json
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 DONE, FAILED = "done", "failed"
 NO_SEEDS = "it learns from seeds of the pair itself, and there are none"
 LEVEL = 0.05  # of significance
-FEW_WORDS = 200
 Result = dict[str, Any]
 _SHAPE: dict[str, type] = {
     **dict.fromkeys(("key", "status", "error"), str),
@@ -60,6 +59,7 @@ class Results:
 
     def prepare(self) -> None:
         """Create the folders; ``work`` stays out of version control."""
+        table([])  # raises now, not after hours, if pandas is missing
         try:
             self.units.mkdir(parents=True, exist_ok=True)
             self.work.mkdir(exist_ok=True)
@@ -78,13 +78,11 @@ class Results:
         done = self.done(unit.key)
         if done is None:
             return unit.systems
-        left = [name for name in unit.systems if name not in done["systems"]]
-        no_package, dropped = missing_packages(left), done["dropped"]
-        left = [
-            name
-            for name in left
-            if name not in dropped or (name not in no_package and dropped[name] != NO_SEEDS)
-        ]
+        dropped = done["dropped"]
+        # What was dropped for want of a package is measured once the package is there.
+        hopeless = {name for name in dropped if dropped[name] == NO_SEEDS}
+        hopeless |= dropped.keys() & missing_packages(unit.systems).keys()
+        left = set(unit.systems).difference(done["systems"], hopeless)
         return check_systems(left) if left else ()
 
     def write(self, result: Result) -> None:
@@ -178,7 +176,7 @@ def _frame(rows: Iterable[Mapping[str, Any]]) -> DataFrame:
     except ImportError as error:
         raise MissingDependency("pandas", "blicer benchmark", extra="bench") from error
     cells = [[row.get(name) for name in COLUMNS] for row in rows]
-    frame = pd.DataFrame(cells, columns=list(COLUMNS), dtype=object)
+    frame: DataFrame = pd.DataFrame(cells, columns=list(COLUMNS), dtype=object)
     for name, reader in COLUMNS.items():
         if reader is str:
             frame[name] = frame[name].fillna("")
@@ -245,7 +243,7 @@ def _read_rows(path: Path) -> Iterator[dict[str, Any]]:
 
 def unit_rows(frame: DataFrame, key: str) -> DataFrame:
     """The rows of the one unit whose key begins so."""
-    rows = frame[frame["key"].str.startswith(key.lower())]
+    rows: DataFrame = frame[frame["key"].str.startswith(key.lower())]
     if (count := rows["key"].nunique()) != 1:
         found = f"{count} units" if count else "no unit"
         raise InputError(f"there is {found} with a key that begins with {key!r}")
@@ -254,74 +252,16 @@ def unit_rows(frame: DataFrame, key: str) -> DataFrame:
 
 def differences(before: DataFrame, now: DataFrame) -> list[str]:
     """What two runs of one unit disagree on, a sentence each; times do not count."""
-    places = ["system", "direction"]
-    found = {tuple(row[places]): row for _, row in now.iterrows()}
+    names = ("queries", "all_queries", "p@1", "p@5", "mrr", "p@1_all", "weights")
+    found = {(row["system"], row["direction"]): row for row in now.to_dict("records")}
     said: list[str] = []
-    for _, row in before.iterrows():
-        place = ", ".join(row[places])
-        again = found.get(tuple(row[places]))
-        if again is None:
-            said.append(f"{place}: was there before and is not now")
+    for row in before.to_dict("records"):
+        place = (row["system"], row["direction"])
+        if place not in found:
+            said.append(f"{', '.join(place)}: was there before and is not now")
             continue
-        for name in ("queries", "all_queries", "p@1", "p@5", "mrr", "p@1_all", "weights"):
-            if row[name] != again[name]:
-                said.append(f"{place}: {name} was {row[name]} and is {again[name]}")
+        for name in names:
+            was, is_now = row[name], found[place][name]
+            if was != is_now:
+                said.append(f"{', '.join(place)}: {name} was {was} and is {is_now}")
     return said
-
-
-def summary(results: Sequence[Result]) -> str:
-    """P@1 before and after reranking, for the terminal: a line for each direction, then counts.
-
-    "After" is the encoder's default system if it was measured, else the last that was. Training
-    seeds are averaged; a gain is significant if it is so with each of them.
-    """
-    frame = table(results)
-    frame = frame[frame["status"] == DONE].assign(settings=frame["settings"].map(_as_json))
-    if not len(frame):
-        return ""
-    place = ["dataset", "direction", "setup", "pivot", "space", "space_mode"]
-    variant = ["encoder", "template", "alpha", "max_words", "settings"]
-    rows = []
-    for _, group in frame.groupby([*place, *variant], sort=False):
-        others = group[group["system"] != SPACE].sort_values("default", kind="stable")
-        after = others[others["system"] == (others["system"].iloc[-1] if len(others) else "")]
-        same_sign = (after["gain"] > 0).all() or (after["gain"] < 0).all()
-        rows.append(
-            {
-                **group.iloc[0][[*place, *variant, "queries", "all_queries"]],
-                "system": "".join(after["system"].unique()),
-                "before": 100 * group.loc[group["system"] == SPACE, "p@1"].mean(),
-                "after": 100 * after["p@1"].mean(),
-                "gain": 100 * after["gain"].mean(),
-                "low": 100 * after["gain_low"].mean(),
-                "high": 100 * after["gain_high"].mean(),
-                "sure": same_sign and after["p_value"].max() < LEVEL,
-            }
-        )
-    cells = type(frame)(rows)
-    cells["95 %"] = cells["low"].map("{:.1f}".format) + " to " + cells["high"].map("{:.1f}".format)
-    cells[" "] = cells["sure"].map({True: "*", False: ""})
-    shown = [name for name in [*place, *variant] if cells[name].nunique() > 1]
-    numbers = ["before", "after", "gain", " ", "95 %"]
-    heads = [*dict.fromkeys(["direction", "setup", "space", *shown, "system"]), *numbers]
-    words, shares = cells["queries"], 100 * cells["queries"] / cells["all_queries"]
-    lines = [
-        f"P@1 before and after reranking, per cent (*: p < {LEVEL}, paired bootstrap over queries)",
-        cells[heads].to_string(index=False, float_format="{:.1f}".format, na_rep="-"),
-        f"test words in the vocabularies: {words.min():,} to {words.max():,} a direction, "
-        f"{shares.min():.0f} to {shares.max():.0f} % of the dictionaries",
-    ]
-    if words.min() < FEW_WORDS:
-        lines.append(f"fewer than {FEW_WORDS} test words tell little: take larger vectors")
-    measured = cells[cells["gain"].notna()]
-    if len(measured):
-        won = measured["gain"] > 1e-10
-        sure = (won & measured["sure"]).sum()
-        lines.append(f"{won.sum()} of {len(won)} won, {sure} significantly (p < {LEVEL})")
-    for setup, gains in measured.groupby("setup", sort=False)["gain"]:
-        lines.append(f"mean gain at {setup}: {gains.mean():+.2f} points over {len(gains)}")
-    for result in results:
-        unit, remarks = result["unit"], result.get("remarks") or []
-        lines += [f"{unit['source']}-{unit['target']} {unit['setup']}: {one}" for one in remarks]
-        lines += [f"left out {name}: {why}" for name, why in result["dropped"].items()]
-    return "\n".join(dict.fromkeys(lines))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import signal
 import socket
 import subprocess
@@ -43,7 +44,6 @@ from blicer.benchmark.plan import (
 )
 from blicer.benchmark.results import DONE, FAILED, NO_SEEDS, Result, Results, differences, table
 from blicer.benchmark.systems import (
-    DIRECTIONS,
     SYSTEMS,
     choose_mixture,
     default_system,
@@ -86,13 +86,11 @@ def run_unit(unit: Unit, dataset: Dataset, work: Path, *, keep_rerankers: bool =
     systems = {name: SYSTEMS[name] for name in unit.systems if name not in dropped}
     with log_stages() as stages:
         prepared = prepare_unit(unit, dataset, work, scorers_for(systems))
-    dropped |= {
-        name: NO_SEEDS
-        for name, parts in systems.items()
-        if set(parts) - set(prepared.config.scorers)
-    }
+    fitted = set(prepared.config.scorers)
+    dropped |= {name: NO_SEEDS for name, parts in systems.items() if set(parts) - fitted}
+    lam = unit.config.mixing_weight
     mixtures = {
-        name: (parts, choose_mixture(prepared, parts, unit.config.mixing_weight))
+        name: (parts, choose_mixture(prepared, parts, lam))
         for name, parts in systems.items()
         if name not in dropped
     }
@@ -100,42 +98,33 @@ def run_unit(unit: Unit, dataset: Dataset, work: Path, *, keep_rerankers: bool =
     # From here on the test dictionary is read; nothing is chosen any more.
     scoring_started = time.perf_counter()
     test = dataset.lexicon(unit.source, unit.target, TEST)
-    default = default_system(unit.config)
-    default = "tuned" if default in dropped else default
-    figures: dict[str, dict[str, Any]] = {
-        name: {
-            "scorers": list(parts),
-            "default": name == default,
-            "weights": mixture.weights,
-            "curve": [list(point) for point in mixture.curve],
-        }
-        for name, (parts, mixture) in mixtures.items()
-    }
     timed = [TimedScorer(scorer) for scorer in prepared.fitted.scorers]
     prepared = replace(prepared, fitted=replace(prepared.fitted, scorers=[*timed]))
-    scored = 0
-    for direction in DIRECTIONS:
-        found, count = measure(prepared, mixtures, test, reverse=direction == "backward")
-        scored += count
-        for name, values in found.items():
-            figures[name][direction] = values
+    default = default_system(unit.config)
+    figures, pairs_scored = measure(prepared, mixtures, test)
+    for name, (parts, mixture) in mixtures.items():
+        figures[name] = {
+            "scorers": list(parts),
+            "default": name == ("tuned" if default in dropped else default),
+            "weights": mixture.weights,
+            "curve": [list(point) for point in mixture.curve],
+            **figures[name],
+        }
     if not keep_rerankers:
         remove_stages(folder for folder in stages.folders if "reranker-" in folder.name)
     ended = time.perf_counter()
-    return {
-        **describe(unit, DONE),
+    space = prepared.fitted.space
+    return describe(unit, DONE) | {
         "seconds": {
             "fit": round(fit_seconds, 2),
             "score": round(ended - scoring_started, 2),
             "total": round(ended - started, 2),
             "scorers": {scorer.name: round(scorer.seconds, 2) for scorer in timed},
         },
-        "pairs_scored": scored,
+        "pairs_scored": pairs_scored,
         "seeds_used": prepared.seeds,
         "held_out": len(prepared.held_out.parts) if prepared.held_out is not None else 0,
-        "vocabularies": {
-            side: len(getattr(prepared.fitted.space, side)) for side in ("source", "target")
-        },
+        "vocabularies": {"source": len(space.source), "target": len(space.target)},
         "remarks": _remarks(unit, dataset, prepared, test),
         "dropped": dropped,
         "systems": figures,
@@ -226,12 +215,16 @@ def describe(unit: Unit, status: str, error: str = "") -> Result:
 
 def failed(unit: Unit, error: BaseException | str) -> Result:
     """The result of a unit that ended in an error, as one sentence."""
-    sentence = next(iter(str(error).strip().splitlines()), "")
+    sentence = error if isinstance(error, str) else first_line(error)
     if isinstance(error, MemoryError):
         sentence = "there was not enough memory"
     elif not isinstance(error, (BlicerError, str)):
         sentence = f"{type(error).__name__}: {sentence}".removesuffix(": ")
     return describe(unit, FAILED, sentence)
+
+
+def first_line(error: BaseException) -> str:
+    return str(error).strip().split("\n")[0]
 
 
 def attempt(
@@ -263,7 +256,6 @@ def log_output(path: Path) -> None:
     """Append all output of this process to ``path``: notes, libraries' warnings, tracebacks."""
     path.parent.mkdir(parents=True, exist_ok=True)
     sys.stdout.flush()
-    sys.stderr.flush()
     with path.open("ab") as log:
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
@@ -279,21 +271,17 @@ def limit_threads(threads: int) -> None:
 
 def rerun(rows: DataFrame, data: Path) -> list[str]:
     """Run the unit of some rows again and say what differs; of a failed unit nothing can."""
-    row = rows.iloc[0].to_dict()
+    row: Any = rows.to_dict("records")[0]
     unit = Unit.from_row(row)
     # An own folder may be called like a collection; its whole path is not.
     dataset = Dataset.find(unit.dataset if unit.dataset in LAYOUTS else str(data.resolve()), data)
     now = unit.data_digests(dataset, Digests())
     if other := [name for name, found in unit.data.items() if now.get(name) != found]:
         raise InputError(f"the data are not those of the row: {', '.join(other)} differ")
-    settings = unit.space_settings
-    changed = [
-        name for name in settings if settings[name] != (row["space_settings"] or {}).get(name)
-    ]
-    if row["space_settings"] and changed:
-        note(f"{row['space']} has other settings now than the row: {', '.join(changed)}")
-    if row["encoder_version"] not in ("", unit.encoder_version):
-        note(f"{row['encoder']} is another version now than the row's")
+    then = {**(row["space_settings"] or {}), "embedded encoder": row["encoder_version"]}
+    today = {**unit.space_settings, "embedded encoder": unit.encoder_version}
+    if changed := [name for name in today if today[name] != then.get(name)]:
+        note(f"{row['space']} has other defaults now than the row: {', '.join(changed)}")
     limit_threads((row["machine"] or {}).get("threads", 1))
     with tempfile.TemporaryDirectory() as work:
         result = run_unit(replace(unit, data=now), dataset, Path(work))
@@ -314,30 +302,29 @@ def run_units(units: Sequence[Unit], pool: LocalPool | RayPool, results: Results
 
     Every result is on disk as soon as it is known: an interrupt loses only the running units.
     """
-    waiting, running = list(units), dict[str, Unit]()
+    waiting, running = list(units), dict[Future[Result], Unit]()
     made: set[str] = set()
     attempts: Counter[str] = Counter()
     ended: list[Result] = []
     try:
         with progress.task("units", len(units)) as bar:
             while waiting or running:
-                while len(running) < pool.capacity and (
+                while len(running) < max(1, pool.capacity) and (
                     unit := next_unit(waiting, running.values(), made)
                 ):
                     waiting.remove(unit)
-                    running[unit.key] = unit
                     attempts[unit.key] += 1
-                    pool.start(unit)
+                    running[pool.submit(unit)] = unit
                 bar.advance(0, "; ".join(unit.label for unit in running.values()))
-                for unit, result in pool.wait():
-                    del running[unit.key]
-                    if result is None and attempts[unit.key] < ATTEMPTS:
-                        note(f"{unit.label}: {WORKER_DIED}; trying again")
-                        waiting.insert(0, unit)
-                        continue
-                    result = result or failed(unit, WORKER_DIED)
-                    if result["status"] == DONE:
-                        made |= unit.spaces
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    unit = running.pop(future)
+                    if (death := future.exception()) is not None:
+                        note(f"{unit.label}: {WORKER_DIED}: {first_line(death)}")
+                        if attempts[unit.key] < ATTEMPTS:
+                            waiting.insert(0, unit)
+                            continue
+                    result = failed(unit, WORKER_DIED) if death else future.result()
+                    made |= unit.spaces if result["status"] == DONE else set()
                     results.write(result)
                     ended.append(result)
                     bar.advance(1)
@@ -352,48 +339,34 @@ def run_units(units: Sequence[Unit], pool: LocalPool | RayPool, results: Results
     return ended
 
 
-# -- processes of this machine
+# -- where units run
 
 Run = Callable[[Unit], Result]
 
 
 class LocalPool:
-    """A process for each job; one that dies fails only its own unit."""
+    """A process for each of ``capacity`` jobs; one that dies fails only its own unit."""
 
-    def __init__(self, run: Run, jobs: int = 1) -> None:
-        self.run = run
-        self.capacity = jobs
-        """Units that run at a time."""
-        self._idle: list[ProcessPoolExecutor] = []
-        self._busy: dict[Future[Result], tuple[ProcessPoolExecutor, Unit]] = {}
+    def __init__(self, run: Run, capacity: int = 1) -> None:
+        self.run, self.capacity = run, capacity
+        self._last: dict[ProcessPoolExecutor, Future[Result]] = {}
         self._processes: set[Any] = set()
 
-    def start(self, unit: Unit) -> None:
+    def submit(self, unit: Unit) -> Future[Result]:
         before = set(active_children())
+        idle = [one for one, last in self._last.items() if last.done() and not last.exception()]
         # A fork would copy torch's threads in an unusable state.
-        new = ProcessPoolExecutor(1, get_context("spawn"), _begin) if not self._idle else None
-        worker = new or self._idle.pop()
-        self._busy[worker.submit(self.run, unit)] = (worker, unit)
+        worker = idle[0] if idle else ProcessPoolExecutor(1, get_context("spawn"), _begin)
+        self._last[worker] = worker.submit(self.run, unit)
         self._processes |= set(active_children()) - before
-
-    def wait(self) -> list[tuple[Unit, Result | None]]:
-        """Block until units end; None: the worker died."""
-        ended: list[tuple[Unit, Result | None]] = []
-        for future in wait(self._busy, return_when=FIRST_COMPLETED).done:
-            worker, unit = self._busy.pop(future)
-            died = future.exception() is not None
-            ended.append((unit, None if died else future.result()))
-            if not died:
-                self._idle.append(worker)
-        return ended
+        return self._last[worker]
 
     def close(self) -> None:
         """Stop whatever still runs."""
         for process in self._processes:
             process.kill()
-        for worker in [*self._idle, *(worker for worker, _ in self._busy.values())]:
+        for worker in self._last:
             worker.shutdown(cancel_futures=True)
-        self._idle, self._busy, self._processes = [], {}, set()
 
 
 def _begin() -> None:
@@ -408,9 +381,6 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-# -- Ray
-
-
 class RayPool:
     """Units as Ray tasks; Ray finds a node with the CPUs and GPUs that each needs.
 
@@ -421,19 +391,17 @@ class RayPool:
     def __init__(self, run: Run, address: str, *, cpus: float = 1, gpus: float = 0) -> None:
         try:
             import ray
-            import ray.exceptions
         except ImportError as error:
             raise MissingDependency("ray", "--ray", extra="ray") from error
-        self._ray, self.cpus, self.gpus = ray, cpus, gpus
-        self._running: dict[Any, Unit] = {}
+        self.ray, self.cpus, self.gpus = ray, cpus, gpus
+        self._references: list[Any] = []
         self._started_here = not ray.is_initialized()
         if self._started_here:
             _connect(ray, address)
         # max_calls=0: a worker stays, with the vectors that it has read.
         needs = {"num_cpus": cpus, "num_gpus": gpus, "max_retries": 3, "max_calls": 0}
-        self._remote = ray.remote(**needs)(_call)
-        self._run = ray.put(run)
-        if not self._room():
+        self._remote, self._run = ray.remote(**needs)(_call), ray.put(run)
+        if not self.capacity:
             self.close()
             raise BlicerError(
                 f"no node of the Ray cluster can run a unit of {cpus:g} CPUs and {gpus:g} GPUs"
@@ -442,33 +410,21 @@ class RayPool:
 
     @property
     def capacity(self) -> int:
-        """Of the nodes that are there now: clusters grow and shrink."""
-        return max(1, self._room())
-
-    def _room(self) -> int:
-        """Units that fit, node by node: a unit cannot use two nodes."""
-        nodes = [node["Resources"] for node in self._ray.nodes() if node.get("Alive")]
+        """Units that fit on the nodes that are there now; a unit cannot use two nodes."""
+        nodes = [node["Resources"] for node in self.ray.nodes() if node.get("Alive")]
         needs = [(kind, n) for kind, n in (("CPU", self.cpus), ("GPU", self.gpus)) if n]
         return sum(min(int(node.get(kind, 0) / n) for kind, n in needs) for node in nodes)
 
-    def start(self, unit: Unit) -> None:
-        self._running[self._remote.remote(self._run, unit)] = unit
-
-    def wait(self) -> list[tuple[Unit, Result | None]]:
-        (reference,), _ = self._ray.wait(list(self._running), num_returns=1)
-        unit = self._running.pop(reference)
-        try:
-            return [(unit, self._ray.get(reference))]
-        except self._ray.exceptions.RayError as error:
-            note(f"Ray: {str(error).strip().splitlines()[0]}")
-            return [(unit, None)]
+    def submit(self, unit: Unit) -> Future[Result]:
+        self._references.append(self._remote.remote(self._run, unit))
+        future: Future[Result] = self._references[-1].future()
+        return future
 
     def close(self) -> None:
-        for reference in self._running:
-            self._ray.cancel(reference, force=True)
-        self._running = {}
+        for reference in self._references:  # cancelling a finished one does nothing
+            self.ray.cancel(reference, force=True)
         if self._started_here:
-            self._ray.shutdown()
+            self.ray.shutdown()
 
 
 def _call(run: Run, unit: Unit) -> Result:
@@ -477,8 +433,10 @@ def _call(run: Run, unit: Unit) -> Result:
 
 def _connect(ray: Any, address: str) -> None:
     """Join a cluster, or start one on this machine alone (``local``)."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
     try:
-        check_reachable(address)
+        if host and port.isdigit():  # Ray itself would try for minutes where nobody answers
+            socket.create_connection((host, int(port)), timeout=10).close()
         ray.init(
             address=address,
             include_dashboard=False if address == "local" else None,
@@ -486,15 +444,7 @@ def _connect(ray: Any, address: str) -> None:
             configure_logging=False,
         )
     except (OSError, RuntimeError, ValueError) as error:
-        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        raise BlicerError(f"no Ray cluster at {address!r} ({reason})") from error
-
-
-def check_reachable(address: str) -> None:
-    """Ray itself would try for many minutes where nobody answers."""
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    if host and port.isdigit():
-        socket.create_connection((host, int(port)), timeout=10).close()
+        raise BlicerError(f"no Ray cluster at {address!r} ({first_line(error)})") from error
 
 
 # -- this machine
@@ -509,11 +459,8 @@ _OTHER_ENCODER = 6.0
 def unit_memory(unit: Unit, dataset: Dataset) -> int:
     """Bytes that a process running this unit holds at its peak, on the safe side."""
     encoder = unit.config.encoder
-    if unit.config.space == FILES:
-        vectors = _size(dataset.space_folder(unit.source, unit.target, unit.setup)[0])
-    else:
-        languages = filter(None, (unit.source, unit.target, unit.pivot))
-        vectors = sum(vector_bytes(dataset.vectors(one), unit.max_words) for one in languages)
+    paths = unit.vectors(dataset).values()
+    vectors = sum(vector_bytes(path, unit.max_words) for path in paths)
     training = _ENCODERS.get(encoder, _OTHER_ENCODER) * GIGABYTE
     if Path(encoder).is_dir():
         training = 5 * sum(file.stat().st_size for file in Path(encoder).glob("*.safetensors"))
@@ -522,14 +469,11 @@ def unit_memory(unit: Unit, dataset: Dataset) -> int:
 
 def vector_bytes(path: Path, max_words: int) -> int:
     """Bytes of the vectors in memory: about 7 bytes of text a number, 300 numbers a word."""
-    packed = 3 if path.suffix in (".gz", ".xz", ".zst", ".bz2") else 1
-    numbers = _size(path) * packed // (4 if path.suffix == ".npy" else 7)
+    files = [file for file in (path.rglob("*") if path.is_dir() else [path]) if file.is_file()]
+    size = sum(file.stat().st_size for file in files)
+    size *= 3 if path.suffix in (".gz", ".xz", ".zst", ".bz2") else 1
+    numbers = size // (4 if path.is_dir() or path.suffix == ".npy" else 7)
     return 4 * min(numbers, max_words * 300)
-
-
-def _size(path: Path) -> int:
-    files = path.rglob("*") if path.is_dir() else [path]
-    return sum(file.stat().st_size for file in files if file.is_file())
 
 
 def local_pool(
@@ -570,6 +514,14 @@ def memory() -> tuple[int, int]:
     return total, free
 
 
+@lru_cache(maxsize=1)
+def processor() -> str:
+    with suppress(OSError):
+        if found := re.search(r"model name\s*: *(.+)", Path("/proc/cpuinfo").read_text("utf-8")):
+            return found[1]
+    return platform.processor() or "unknown"
+
+
 def machine() -> dict[str, Any]:
     return {
         "system": f"{platform.system()} {platform.machine()}",
@@ -578,15 +530,6 @@ def machine() -> dict[str, Any]:
         "threads": int(os.environ.get("OMP_NUM_THREADS", 0) or cores()),
         "memory_gb": round(memory()[0] / GIGABYTE, 1),
     }
-
-
-@lru_cache(maxsize=1)
-def processor() -> str:
-    with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or "unknown"
 
 
 @lru_cache(maxsize=1)

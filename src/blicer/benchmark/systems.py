@@ -92,47 +92,44 @@ def columns(prepared: Prepared, scorers: Sequence[str]) -> list[int]:
 
 
 def measure(
-    prepared: Prepared,
-    systems: Mapping[str, tuple[Sequence[str], Mixture]],
-    test: Lexicon,
-    *,
-    reverse: bool,
+    prepared: Prepared, systems: Mapping[str, tuple[Sequence[str], Mixture]], test: Lexicon
 ) -> tuple[dict[str, dict[str, Any]], int]:
-    """Every system's figures in one direction, and how many pairs were scored for them.
+    """Every system's figures in both directions, and how many pairs were scored for them.
 
     All systems order the same ``n_cand`` candidates: a gold translation that is not among them
     counts as absent for each, in P@5 and MRR too, so that the systems compare.
     """
-    fitted = prepared.fitted
-    sides = [fitted.space.source, fitted.space.target]
-    if reverse:
+    fitted, n_cand = prepared.fitted, prepared.config.n_cand
+    sides, pairs_scored = (fitted.space.source, fitted.space.target), 0
+    figures: dict[str, dict[str, Any]] = {name: {} for name in systems}
+    for direction in DIRECTIONS:
+        known, queries, golds = answerable_queries(test, *sides)
+        if not len(queries):
+            missing = "; ".join(test.coverage(*sides).lines())
+            raise InputError(f"no word of the test dictionary can be scored: {missing}")
+        scores = score_candidates(
+            *(fitted.space, fitted.scaling, fitted.scorers, queries, n_cand),
+            reverse=direction == "backward",
+        )
+        pairs_scored += int(scores.indices.size)
+        is_gold = gold_marks(scores, golds)
+        space: Floats | None = None  # the first system
+        for name, (scorers, mixture) in systems.items():
+            final = mixture.combine(scores.parts[..., columns(prepared, scorers)])
+            values = per_query(gold_ranks(final, is_gold))
+            p1, p5, _, mrr = values.mean(axis=0).tolist()
+            figures[name][direction] = {
+                "queries": len(values),
+                "all_queries": len(known),
+                "p@1": p1,
+                "p@5": p5,
+                "mrr": mrr,
+                "p@1_all": float(values[:, 0].sum()) / len(known),
+                "gain": None if space is None else paired_gain(values[:, :1] - space[:, :1]),
+            }
+            space = values if space is None else space
         test, sides = test.reverse(), sides[::-1]
-    known, queries, golds = answerable_queries(test, *sides)
-    if not len(queries):
-        missing = "; ".join(test.coverage(*sides).lines())
-        raise InputError(f"no word of the test dictionary can be scored: {missing}")
-    n_cand = prepared.config.n_cand
-    scores = score_candidates(
-        fitted.space, fitted.scaling, fitted.scorers, queries, n_cand, reverse=reverse
-    )
-    is_gold = gold_marks(scores, golds)
-    figures: dict[str, dict[str, Any]] = {}
-    space: Floats | None = None
-    for name, (scorers, mixture) in systems.items():
-        final = mixture.combine(scores.parts[..., columns(prepared, scorers)])
-        values = per_query(gold_ranks(final, is_gold))
-        p1, p5, _, mrr = values.mean(axis=0).tolist()
-        figures[name] = {
-            "queries": len(values),
-            "all_queries": len(known),
-            "p@1": p1,
-            "p@5": p5,
-            "mrr": mrr,
-            "p@1_all": float(values[:, 0].sum()) / len(known),
-            "gain": None if space is None else paired_gain(values[:, :1] - space[:, :1]),
-        }
-        space = values if space is None else space  # the first system is the space
-    return figures, int(scores.indices.size)
+    return figures, pairs_scored
 
 
 def gold_ranks(final: Floats, is_gold: NDArray[np.bool_]) -> NDArray[np.int64]:

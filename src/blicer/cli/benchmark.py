@@ -34,33 +34,28 @@ benchmark = typer.Typer(
 )
 app.add_typer(benchmark)
 
-Data = Annotated[
-    Path,
-    typer.Option(help="Folder of xling/, panlex/, muse/, vectors/, as `blicer data get` fills it."),
-]
+FEW_WORDS = 200  # of a test dictionary: an interval of some seven points either way
 
 
 def _option(text: str, *names: str, **more: Any) -> Any:
     return typer.Option(*names, help=text, **more)
 
 
+Data = Annotated[
+    Path, _option("Folder of xling/, panlex/, muse/, vectors/, as `blicer data get` fills it.")
+]
+
+
 @benchmark.command()
 def run(
-    dataset: Annotated[
-        str, typer.Argument(metavar="DATASET", help="xling, panlex, muse, or a folder of your own.")
-    ],
+    dataset: Annotated[str, typer.Argument(help="xling, panlex, muse, or a folder of your own.")],
     output: Annotated[Path, _option("Folder of the results.", "--output", "-o")],
     pairs: Annotated[str, _option("Such as en-fr,en-ru; both directions are measured.")],
     data: Data = Path("data"),
-    setups: Annotated[
-        str, _option("Sizes of the seed dictionary (5k,1k,500), unsupervised, zero-shot.")
-    ] = "5k,1k",
+    setups: Annotated[str, _option("Seed sizes (5k,1k,500), unsupervised, zero-shot.")] = "5k,1k",
     spaces: Annotated[
         str,
-        _option(
-            "procrustes, vecmap, rcsls, c1, c2, each with an optional mode "
-            "(vecmap:semi_supervised), or files."
-        ),
+        _option("Methods of `blicer align`, or METHOD:MODE (vecmap:semi_supervised), or files."),
     ] = "procrustes,vecmap,rcsls,c1",
     encoders: Annotated[str, _option("lite (if not given), Hugging Face names, or folders.")] = "",
     templates: Annotated[str, _option("T1,T15 …; the encoder's own if not given.")] = "",
@@ -75,10 +70,7 @@ def run(
     ] = "",
     ablation: Annotated[
         str,
-        _option(
-            "Fill empty lists as the paper does: encoders, templates, alpha, off-the-shelf, "
-            "no-template."
-        ),
+        _option("Of the paper: encoders, templates, alpha, off-the-shelf or no-template."),
     ] = "",
     max_words: Annotated[int, _option("Words read a language.", min=1)] = 200_000,
     pivot: Annotated[str, _option("The language between, for zero-shot.")] = "en",
@@ -90,22 +82,15 @@ def run(
     ray: Annotated[
         str | None,
         _option(
-            "Run the units on a Ray cluster: its address, auto for the one that this machine "
-            "belongs to, or local for one of this machine's own. Data and OUTPUT must have the "
-            "same path on every node.",
+            "Address of a Ray cluster to run on, auto for the one that this machine belongs to, or "
+            "local. Data and OUTPUT must have the same path on every node.",
             metavar="ADDRESS",
         ),
     ] = None,
     cpus_per_unit: Annotated[float, _option("With --ray: cores of a unit.", min=0.1)] = 1,
-    gpus_per_unit: Annotated[
-        float, _option("With --ray: GPUs of a unit; 0.5 shares one.", min=0)
-    ] = 0,
-    keep_rerankers: Annotated[
-        bool, _option("Keep the trained models in OUTPUT/work.", "--keep-rerankers")
-    ] = False,
-    dry_run: Annotated[
-        bool, _option("List what would run and what is done; run nothing.", "--dry-run")
-    ] = False,
+    gpus_per_unit: Annotated[float, _option("With --ray: GPUs; 0.5 shares one.", min=0)] = 0,
+    keep_rerankers: Annotated[bool, _option("Keep trained models.", "--keep-rerankers")] = False,
+    dry_run: Annotated[bool, _option("List the units and run nothing.", "--dry-run")] = False,
 ) -> None:
     """Measure every combination; the same command goes on where a killed run stopped.
 
@@ -168,20 +153,67 @@ def _finish(
 ) -> None:
     """Print the summary and the failures and write the report; failures exit with 1."""
     from blicer.benchmark.plan import label
-    from blicer.benchmark.results import DONE, load_units, summary
+    from blicer.benchmark.results import DONE, load_units
 
     found = [result for result in load_units(results.folder) if result["key"] in keys]
-    typer.echo(summary(found))
+    if any(result["status"] == DONE for result in found):
+        typer.echo("\n".join(_summary(results.folder, keys)))
     # A failure that left earlier figures in place is only among those that ended now.
     failed = {result["key"]: result for result in (*found, *ended) if result["status"] != DONE}
-    problems = [f"{key} {label(one['unit'])}: {one['error']}" for key, one in failed.items()] + (
-        problems
-    )
-    if problems:
-        typer.echo("\n".join([f"\n{len(problems)} failed:", *(f"  {one}" for one in problems)]))
+    said = [f"{key} {label(one['unit'])}: {one['error']}" for key, one in failed.items()]
+    if said := [*said, *problems]:
+        typer.echo("\n".join([f"\n{len(said)} failed:", *(f"  {one}" for one in said)]))
     report(results.folder)
-    if problems:
+    if said:
         raise typer.Exit(1)
+
+
+def _summary(folder: Path, keys: set[str]) -> list[str]:
+    """P@1 before and after reranking: a line for each direction, then what it comes to.
+
+    "After" is the encoder's default system if it was measured, else the last one that was.
+    """
+    from blicer.benchmark.report import VARIANT, main_cells, read, tally
+    from blicer.benchmark.results import LEVEL
+    from blicer.benchmark.systems import SPACE
+
+    units, _, _, cells = read(folder, keys)
+    alone = cells[cells["system"] == SPACE].set_index("cell")["p@1"]
+    rank = (cells["system"] != SPACE).astype(int) + cells["default"]
+    cells = cells.assign(rank=rank, before=cells["cell"].map(alone), sure=cells["p"] < LEVEL)
+    cells = cells.sort_values("rank", kind="stable").drop_duplicates("cell", keep="last")
+    cells = cells.sort_index().replace({"sure": {True: "*", False: ""}})
+    varying = [name for name in VARIANT if cells[name].nunique() > 1]
+    heads = {name: name for name in ("direction", "setup")} | {"space_name": "space"}
+    heads |= {name: name.replace("_", " ") for name in (*varying, "system", "before")}
+    heads |= {"p@1": "after", "gain": "gain", "sure": "", "gain_low": "95 %:", "gain_high": "to"}
+    table = cells[[*heads]].to_string(
+        index=False, header=[*heads.values()], float_format="{:.1f}".format, na_rep="-"
+    )
+    main = main_cells(cells)
+    words, shares = main["queries"], main["coverage"]
+    lines = [
+        f"P@1 before and after reranking, per cent (*: p < {LEVEL}, paired bootstrap)",
+        table,
+        f"test words in the vocabularies: {words.min():,.0f} to {words.max():,.0f} a direction, "
+        f"{shares.min():.0f} to {shares.max():.0f} % of the dictionaries",
+    ]
+    if words.min() < FEW_WORDS:
+        lines.append(f"fewer than {FEW_WORDS} words tell little: read more, or larger, vectors")
+    setups = [*dict.fromkeys(zip(main["dataset"], main["setup"], strict=True))]
+    if (found := tally(main, setups))["all"]:
+        sure = f"{found['significant']} significantly (p < {LEVEL})"
+        lines.append(f"{found['won']} of {found['all']} won, {sure}")
+        for at, (_, setup) in enumerate(setups):
+            gain, count = found[f"gain{at}"], found[f"cells{at}"]
+            lines.append(f"mean gain at {setup}: {gain:+.2f} points over {count}")
+    if others := len(cells) - len(main):
+        lines.append(f"other templates, alphas or settings, see the report: {others} rows")
+    for result in units["outcome"]:
+        unit, remarks = result["unit"], result.get("remarks") or []
+        lines += [f"{unit['source']}-{unit['target']} {unit['setup']}: {one}" for one in remarks]
+        lines += [f"left out {name}: {why}" for name, why in result["dropped"].items()]
+    return list(dict.fromkeys(lines))
 
 
 @benchmark.command()
@@ -190,11 +222,11 @@ def report(
 ) -> None:
     """Write OUT/results.tsv, OUT/report.md and OUT/report.html again from what is finished."""
     from blicer.benchmark.report import write_report
-    from blicer.benchmark.results import Results, load_units
+    from blicer.benchmark.results import Results
 
     results = Results(output)
     results.write_table()
-    paths = [results.table, *write_report(output, load_units(output))]
+    paths = [results.table, *write_report(output)]
     typer.echo(f"wrote {', '.join(map(str, paths))}")
 
 
