@@ -47,7 +47,7 @@ def run(
     training, where they differ from the paper's supervised setup with the embedded encoder.
     ``dictionary_words``: how many are translated. ``bootstrap``: draws for the intervals.
     """
-    from blicer import plots, starter  # noqa: F401
+    from blicer import plots, starter  # noqa: F401 - says now if matplotlib is missing
     from blicer.align import Procrustes
     from blicer.dictionary import induce
     from blicer.pages import environment
@@ -56,7 +56,7 @@ def run(
     output = Path(output)
     if output.exists() and not output.is_dir():
         raise FileError(output, "is a file; expected a folder, or a name that is free")
-    environment()  # a package that the page needs is asked for now, not after the training
+    environment()  # likewise jinja2: now, not after the training
     check_writable(output / PAGE)
     clock = Clock()
     with clock("loading the starter pair"):

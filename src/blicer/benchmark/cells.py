@@ -98,12 +98,16 @@ def arrow(direction: str) -> str:
 # What was run
 
 
-def read(folder: str | Path) -> tuple[pd.DataFrame, pd.DataFrame, int, pd.DataFrame]:
+def read(
+    folder: str | Path, keys: set[str] | None = None
+) -> tuple[pd.DataFrame, pd.DataFrame, int, pd.DataFrame]:
     """Finished units, failed units, how many were replaced by a later run, and the cells.
 
-    Of several runs of a unit the newest counts; a failure counts unless the unit succeeded later.
+    ``keys``: read these units only (default: all). Of several runs of a unit the newest counts; a
+    failure counts unless the unit succeeded later.
     """
-    results = _clean(load_units(folder))
+    found = load_units(folder)
+    results = _clean([one for one in found if keys is None or one["key"] in keys])
     if not results:
         raise InputError("there is nothing to report: the benchmark has not finished any unit")
     rows = table(results)

@@ -26,6 +26,7 @@ from blicer.benchmark.cells import (
     ORDER,
     PLACE,
     SPACE_OF,
+    SPACES,
     TUNED,
     UNTUNED,
     VARIANT,
@@ -96,7 +97,9 @@ def main_tables(cells: pd.DataFrame) -> Iterator[dict[str, Any]]:
             "languages": pd.DataFrame({k: v for k, v in languages.items() if any(v)}, dtype=object),
             "uneven": ours.isna().any(axis=None),
             "published": bool(directions),
-            "missing": sorted(set(paired["space"]).difference(own["space"]), key=ORDER["space"]),
+            "missing": [
+                SPACES[one] for one in paired["space"].unique() if one not in set(own["space"])
+            ],
         }
 
 
@@ -437,7 +440,8 @@ def report_values(
         "machines": machines(everything),
         "commands": commands(known),
         "pictures": {},
-        **{name: globals()[name] for name in ("VARIANT", "SPACES", "dataset_name")},
+        "variant": VARIANT,
+        "dataset_name": dataset_name,
     }
     if not len(cells):
         return values

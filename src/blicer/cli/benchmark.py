@@ -173,7 +173,7 @@ def _summary(folder: Path, keys: set[str]) -> list[str]:
 
     "After" is the encoder's default system if it was measured, else the last one that was.
     """
-    from blicer.benchmark.report import VARIANT, main_cells, read, tally
+    from blicer.benchmark.cells import VARIANT, main_cells, read, tally
     from blicer.benchmark.results import LEVEL
     from blicer.benchmark.systems import SPACE
 
