@@ -29,7 +29,7 @@ from blicer.benchmark.results import Results
 from blicer.benchmark.summary import verdict
 from blicer.benchmark.table import read_table
 from blicer.benchmark.unit import Task, failed
-from blicer.cli import app, commands  # noqa: F401 - registers the commands
+from blicer.cli import app
 from blicer.errors import FileError, InputError
 from tiny_models import tiny_encoder
 

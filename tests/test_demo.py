@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from blicer import demo
-from blicer.cli import app, commands  # noqa: F401 - registers the commands
+from blicer.cli import app
 from blicer.demo import Plan, moved, run
 from blicer.demo_page import page, percent
 from blicer.demo_pictures import lambda_picture, reliability_picture
