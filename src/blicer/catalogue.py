@@ -11,7 +11,6 @@ import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import lru_cache
 from importlib import resources
 from typing import Any
@@ -88,9 +87,7 @@ def checksums() -> dict[str, str]:
 def find_collection(name: str) -> Collection:
     """The collection of this name; unknown names raise ``InputError``."""
     if name not in COLLECTIONS:
-        near = get_close_matches(name.lower(), COLLECTIONS, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise InputError(f"{name!r} is no collection: there are {', '.join(COLLECTIONS)}{hint}")
+        raise InputError(f"{name!r} is no collection: there are {', '.join(COLLECTIONS)}")
     return COLLECTIONS[name]
 
 
@@ -165,19 +162,15 @@ def _pairs(collection: Collection, wanted: list[str]) -> tuple[list[str], list[s
                 f"{turned.split('-')[0]} (in Python, Lexicon.load(...).reverse() turns it)"
             )
         else:
-            raise InputError(f"{collection.name} has no pair {name}; {_related(collection, pair)}")
+            related = [
+                one for one in collection.names if set(pair.split("-")) & set(one.split("-"))
+            ]
+            some = ", ".join((related or list(collection.names))[:_MOST_LISTED])
+            raise InputError(
+                f"{collection.name} has no pair {name}; it has {some} … "
+                f"(all: blicer data list {collection.name})"
+            )
     return list(dict.fromkeys(pairs)), notes
-
-
-def _related(collection: Collection, pair: str) -> str:
-    """The pairs that share a language with this one, or all; the first few of them."""
-    languages = pair.split("-")
-    related = [one for one in collection.names if set(languages) & set(one.split("-"))]
-    names = related or collection.names
-    left = len(names) - _MOST_LISTED
-    more = f" and {left} more (see `blicer data list`)" if left > 0 else ""
-    which = f"with {' and '.join(languages)}:" if related else "it has"
-    return f"{which} {', '.join(names[:_MOST_LISTED])}{more}"
 
 
 def _languages(collection: Collection, wanted: list[str]) -> list[str]:
@@ -191,10 +184,8 @@ def _languages(collection: Collection, wanted: list[str]) -> list[str]:
         if not _LANGUAGE.fullmatch(code):
             raise InputError(f"{code!r} is no code of a language; expected one such as en")
         if collection.names and code not in collection.names:
-            near = get_close_matches(code, collection.names, n=3, cutoff=0.5)
-            hint = f" (near: {', '.join(near)})" if near else ""
             raise InputError(
-                f"{collection.name} has no vectors of {code!r}{hint}; its languages are listed at "
+                f"{collection.name} has no vectors of {code!r}; see `blicer data list`, or "
                 f"{collection.page}"
             )
     return list(dict.fromkeys(codes))

@@ -43,7 +43,7 @@ _LARGEST_MEMBER = 100_000_000  # of an archive; dictionaries have a hundred kilo
 _LONGEST_WAIT = 60.0  # seconds
 _ATTEMPTS_TO_CONNECT = 3
 _PIECE, _MEGABYTE = 1 << 16, 1_000_000
-_TEMPORARY = {408, 425, 429, 500, 502, 503, 504}
+_TEMPORARY = {408, 416, 425, 429, 500, 502, 503, 504}
 _ABSENT = {403, 404, 410}  # Amazon's storage answers 403 for files that do not exist
 _RANGE = re.compile(r"bytes (\d+)-\d+/(\d+)")
 _HEADER = re.compile(rb"[ \t]*(\d{1,15})[ \t]+(\d{1,9})[ \t\r]*")
@@ -99,8 +99,6 @@ class Part:
 
 
 Check = Callable[[bool], float]
-"""Looks at a part, told whether it is all; returns how much is there of what is wanted (1: enough).
-The default, ``float``, wants all."""
 
 
 def fetch(
@@ -108,7 +106,9 @@ def fetch(
 ) -> None:
     """Fill ``part`` with the whole file, or with as much as ``check`` wants.
 
-    Gives up after ``attempts`` in a row without a new byte; ``timeout`` is in seconds.
+    ``check`` is told whether the part is all, looks at it, and returns how much is there of what is
+    wanted (1 is enough; the default, ``float``, wants all). ``attempts``: give up after so many in
+    a row without a new byte. ``timeout``: seconds to wait for an answer.
     """
     failures = most = 0
     while True:
@@ -122,13 +122,10 @@ def fetch(
             problem = f"the server answers {error.code} {error.reason}"
             if error.code in _ABSENT:
                 raise DownloadError(url, f"is not there ({problem})", absent=True) from error
-            if error.code == 416:  # nothing comes after the part
-                if error.headers.get("Content-Range") == f"bytes */{part.size}":
-                    part.length = part.size
-                    continue
-                part.discard()
-            elif error.code not in _TEMPORARY:
+            if error.code not in _TEMPORARY:
                 raise DownloadError(url, problem) from error
+            if error.code == 416:  # nothing comes after the part
+                part.discard()
             asked = error.headers.get("Retry-After", "")
             wait = float(asked) if asked.isdigit() else 0.0
         except urllib.error.URLError as error:
@@ -198,9 +195,8 @@ def _attempt(url: str, part: Part, check: Check, timeout: float) -> None:
 
 def _receive(response: Any, part: Part, check: Check) -> None:
     size, limit = part.size, LIMIT_WITHOUT_LENGTH if part.length is None else part.length
-    label, megabytes = f"{part.target.name}, MB", part.length and part.length // _MEGABYTE
-    next_look = size + _MEGABYTE
-    with part.path.open("ab") as file, progress.task(label, megabytes) as bar:
+    total, next_look = part.length and part.length // _MEGABYTE, size + _MEGABYTE
+    with part.path.open("ab") as file, progress.task(f"{part.target.name}, MB", total) as bar:
         if fcntl is not None:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # read1 gives what has arrived: of a piece that a lost connection cuts, nothing is lost.
@@ -226,8 +222,8 @@ def _receive(response: Any, part: Part, check: Check) -> None:
     check(True)
 
 
-def _lines(file: Path, ended: bool = True) -> Iterator[bytes]:
-    """Lines of a text file or part (``.gz`` too) that are not blank; whole ones until it ended."""
+def _lines(file: Path, ended: bool) -> Iterator[bytes]:
+    """Lines of a text file or its part (``.gz`` too), without blank and unfinished ones."""
     packed = file.name.removesuffix(".part").endswith(".gz")
     try:
         with gzip.open(file) if packed else file.open("rb") as opened:
@@ -239,19 +235,14 @@ def _lines(file: Path, ended: bool = True) -> Iterator[bytes]:
             raise _Damaged(f"it is damaged or cut off ({error})") from error
 
 
-def _header(line: bytes) -> tuple[int, int, bool] | None:
-    """Number of words and dimension, by a first line; and whether ``get`` left words out."""
-    found = _HEADER.fullmatch(line)
-    return (int(found[1]), int(found[2]), line.endswith(_CUT)) if found else None
-
-
 def _words_of(file: Path) -> tuple[int, bool]:
-    """Number of words of a vector file that is there, 0 if unknown; and whether it was cut."""
+    """Words of a vector file by its first line, 0 if unknown; whether ``get`` left others out."""
     try:
-        header = _header(next(_lines(file, ended=False), b""))
+        line = next(_lines(file, ended=False), b"")
     except (OSError, _Damaged):
-        header = None
-    return (header[0], header[2]) if header else (0, False)
+        line = b""
+    header = _HEADER.fullmatch(line)
+    return (int(header[1]), line.endswith(_CUT)) if header else (0, False)
 
 
 class _WordCount:
@@ -263,12 +254,13 @@ class _WordCount:
     def __call__(self, ended: bool) -> float:
         lines = _lines(self.part.path, ended)
         line = next(lines, b"" if ended else b"0 0")
-        header = _header(line)
+        header = _HEADER.fullmatch(line)
         if header is None:
             found = line[:40].decode("utf-8", "replace")
             problem = "expected the number of words and the dimension on its first line, found"
             raise self._unusable(f"is not a word2vec text file: {problem} {found!r}")
-        (self.said, self.dim, cut), self.ended = header, ended
+        self.said, self.dim, self.ended = int(header[1]), int(header[2]), ended
+        cut = line.endswith(_CUT)
         if cut and (self.first is None or self.first > self.said):
             raise self._unusable(f"has only the first {self.said} words")
         self.words = sum(1 for _ in islice(lines, self.first if self.first or ended else 0))
@@ -330,9 +322,8 @@ class Outcome:
         facts: dict[str, object] = {"file": str(self.file), "url": self.url, "status": self.status}
         if self.status == FAILED:
             return facts | {"problem": self.problem}
-        if self.words is not None:
-            facts["words"] = self.words
-        return facts | {"bytes": self.size, "checksum_verified": self.verified}
+        words = {} if self.words is None else {"words": self.words}
+        return facts | words | {"bytes": self.size, "checksum_verified": self.verified}
 
 
 def get(
@@ -424,7 +415,7 @@ class _Getter:
         return _outcome(item, target, FETCHED)
 
     def _plain(self, item: Item, target: Path) -> Outcome:
-        if target.exists():
+        if target.is_file():
             if file_sha256(target) == item.sha256 if item.sha256 else not self.replace:
                 return _outcome(item, target, THERE)
             if not self.replace:
@@ -457,8 +448,8 @@ class _Getter:
         if self.first is not None:
             count.write(short)
             part.discard()
-            note = f"the first {count.words} of {count.said} words; its first line was changed"
-            progress.note(f"{short.name}: {note} to say so")
+            some = f"{'all' if count.whole else 'the first'} {count.words} of {count.said} words"
+            progress.note(f"{short.name}: {some}; its first line was changed to say so")
         else:
             part.become_target()
             if _words_of(short)[1]:  # would be taken for all, beside the packed file

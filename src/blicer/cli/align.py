@@ -166,15 +166,10 @@ def pairs(
     named = options.given(template=template, encoder=encoder)
     chosen = options.configure(preset, config, settings, count, named)
     if lexicon is not None and chosen.preset == "unsupervised":
-        raise InputError(
-            f"the preset unsupervised takes no seeds, and --seeds {seeds} was given: leave it out, "
-            "or use --preset semi_supervised"
-        )
+        raise InputError("the preset unsupervised takes no seeds: leave out one of the two")
     if lexicon is None and chosen.n_aug == 0:
-        raise InputError(
-            f"the preset {chosen.preset} needs a seed dictionary: give one with --seeds FILE, "
-            "or use --preset unsupervised"
-        )
+        needed = "a seed dictionary: give --seeds FILE, or use --preset unsupervised"
+        raise InputError(f"the preset {chosen.preset} needs {needed}")
     check_writable(output)
     loaded = blicer.Space.load(space)
     text, names = Template.parse(chosen.template), ("", "")

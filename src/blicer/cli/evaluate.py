@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 from typer import Argument, Exit, Option, echo
 
 import blicer
+from blicer import inspection
 from blicer.cli import app, options
 from blicer.errors import EXIT_FAILURE, BlicerError, FileError, InputError
 from blicer.files import atomic_write, check_writable
@@ -26,11 +27,9 @@ MOST_SHOWN = 12  # values of a list
 
 @app.command()
 def inspect(
-    file: Annotated[
-        Path, Argument(help="A vector file, a dictionary, or a saved space or translator.")
-    ],
+    file: Annotated[Path, Argument(help="Vectors, a dictionary, a space or a translator.")],
     kind: Annotated[
-        str | None, Option("--as", help="vectors, dictionary, space or translator.")
+        str | None, Option("--as", help=f"Read it as {options.listed(inspection.KINDS)}.")
     ] = None,
     encoding: options.Encoding = None,
     as_json: options.AsJson = False,
@@ -41,8 +40,6 @@ def inspect(
 
     Example: `blicer inspect seeds.en-fr.tsv`
     """
-    from blicer import inspection
-
     try:
         facts = inspection.inspect(file, kind=kind, encoding=encoding)
     except BlicerError as error:
@@ -78,37 +75,20 @@ def _shown(value: Any) -> str:
 
 @app.command()
 def evaluate(
-    system: Annotated[
-        Path, Argument(help="Folder of a saved space or translator.", metavar="SYSTEM")
-    ],
-    test: Annotated[
-        Path | None, Argument(help="Test dictionary.", metavar="TEST", show_default=False)
-    ] = None,
-    source: Annotated[
-        Path | None,
-        Option(help="Source vectors of a space made elsewhere (then give TEST only)."),
-    ] = None,
-    target: Annotated[Path | None, Option(help="Target vectors of that space.")] = None,
+    system: Annotated[Path, Argument(metavar="SYSTEM", help="Folder of a space or translator.")],
+    test: Annotated[Path | None, Argument(metavar="TEST", help="Test dictionary.")] = None,
+    source: Annotated[Path | None, Option(help="Source vectors, instead of SYSTEM.")] = None,
+    target: Annotated[Path | None, Option(help="Target vectors, instead of SYSTEM.")] = None,
     max_words: options.MaxWords = None,
-    compare: Annotated[
-        Path | None,
-        Option(metavar="OTHER", help="Second system: paired bootstrap test against it."),
-    ] = None,
-    per_query: Annotated[
-        Path | None, Option(metavar="FILE", help="Write rank and gold of every query (TSV).")
-    ] = None,
+    compare: Annotated[Path | None, Option(help="Other system: paired bootstrap test.")] = None,
+    per_query: Annotated[Path | None, Option(help="TSV file for every query's rank.")] = None,
     min_p1: Annotated[
-        float | None,
-        Option(
-            "--min-p1", min=0.0, max=1.0, help="Exit code 1 if forward P@1 is below this fraction."
-        ),
+        float | None, Option(min=0, max=1, help="Exit code 1 below this P@1.")
     ] = None,
     bootstrap: Annotated[int, Option(min=0, help="Draws for the intervals.")] = 1000,
     seed: Annotated[int, Option(min=0, help="Seed of the draws.")] = 0,
     keep_case: options.KeepCase = False,
-    split_targets: Annotated[
-        str | None, Option(help="Character between several targets in one cell.")
-    ] = None,
+    split_targets: Annotated[str | None, Option(help="Between the targets in a cell.")] = None,
     encoding: options.Encoding = None,
     as_json: options.AsJson = False,
 ) -> None:
@@ -171,11 +151,9 @@ def load_system(path: Path) -> System:
         return blicer.Translator.load(path)
     if (path / "space.json").is_file():
         return blicer.Space.load(path)
-    if path.is_file():
-        raise FileError(
-            path, "is a file; expected a saved space or translator, or --source and --target"
-        )
     problem = "is neither a space nor a translator" if path.is_dir() else "does not exist"
+    if path.is_file():
+        problem = "is a file (vectors go with --source and --target)"
     raise FileError(path, f"{problem}; expected a folder with space.json or translator.json")
 
 
@@ -200,12 +178,10 @@ def _write_per_query(
 
 
 def best_guesses(system: Any, queries: NDArray[np.int64], reverse: bool) -> list[str]:
-    """The first answer to each query; empty strings from a system that only gives ranks."""
+    """The first answer of a translator (which has ``best``) or of a space to each query."""
     answers = system.source if reverse else system.target
     if hasattr(system, "best"):
         rows = system.best(queries, reverse=reverse)
-    elif hasattr(system, "retriever"):
-        rows = system.retriever.search(1, queries, reverse=reverse).indices[:, 0]
     else:
-        return [""] * len(queries)
+        rows = system.retriever.search(1, queries, reverse=reverse).indices[:, 0]
     return [answers.words[row] for row in rows]

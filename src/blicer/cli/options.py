@@ -111,8 +111,8 @@ def configure(
     ``assignments`` are those of ``--set``; ``named`` are settings with options of their own, which
     win. ``seeds``: number of seed pairs, which chooses the preset unless one is named.
     """
-    texts = [f"{name}={named.pop(name)}" for name in ("mixing_weight", "scorers") if name in named]
-    overrides = parse_assignments([*(assignments or []), *texts]) | named
+    texts = [f"{name}={named[name]}" for name in ("mixing_weight", "scorers") if name in named]
+    overrides = named | parse_assignments([*(assignments or []), *texts])
     defaults = {"encoder": DEFAULT_ENCODER} if seeds is None else defaults_for(seeds)
     return Config.resolve(preset, file=file, overrides=overrides, defaults=defaults)
 

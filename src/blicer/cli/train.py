@@ -25,25 +25,19 @@ _SPACES = f"{options.listed(METHODS, 'the folder of a space')}; by default vecma
 @app.command()
 def train(
     output: options.Output,
-    source: Annotated[Path | None, Argument(help="Source vectors.", show_default=False)] = None,
-    target: Annotated[Path | None, Argument(help="Target vectors.", show_default=False)] = None,
+    source: Annotated[Path | None, Argument(help="Source vectors.")] = None,
+    target: Annotated[Path | None, Argument(help="Target vectors.")] = None,
     seeds: options.Seeds = None,
     space: Annotated[str | None, Option(help=_SPACES)] = None,
     space_mode: Annotated[str | None, Option(help="Of the space; by default the preset's.")] = None,
     preset: options.Preset = None,
     init: options.Init = None,
     pivot: Annotated[Path | None, Option(help="Zero-shot: vectors of the pivot.")] = None,
-    pivot_source: Annotated[
-        Path | None, Option(help="Zero-shot: seeds, pivot word first, source word second.")
-    ] = None,
-    pivot_target: Annotated[
-        Path | None, Option(help="Zero-shot: seeds, pivot word first, target word second.")
-    ] = None,
+    pivot_source: Annotated[Path | None, Option(help="Zero-shot: pivot-source seeds.")] = None,
+    pivot_target: Annotated[Path | None, Option(help="Zero-shot: pivot-target seeds.")] = None,
     encoder: options.Encoder = None,
     scorers: options.Scorers = None,
-    mixing_weight: Annotated[
-        str | None, Option("--lambda", help="auto (the default), or a number from 0 to 1.")
-    ] = None,
+    mixing_weight: Annotated[str | None, Option("--lambda", help="auto, or 0 to 1.")] = None,
     config: options.ConfigFile = None,
     settings: options.Settings = None,
     template: options.Template = None,
@@ -74,7 +68,6 @@ def train(
     --pivot en.vec --pivot-source en-ru.tsv --pivot-target en-fr.tsv -o ru-fr`
     """
     work = options.check_folder(output, "translator")
-    lexicon = options.load_lexicon(seeds, keep_case) if seeds is not None else None
     # A folder that is named like a method is not meant, unless its path says that it is.
     saved = Path(space) if space and space not in METHODS and Path(space).is_dir() else None
     named = options.given(
@@ -89,10 +82,12 @@ def train(
         refit=refit,
         device=device,
     )
-    count = None if lexicon is None else len(lexicon)
-    chosen = options.configure(preset, config, settings, count, named)
+    chosen = options.configure(preset, config, settings, None, named)
     pivots = {"--pivot": pivot, "--pivot-source": pivot_source, "--pivot-target": pivot_target}
-    _check_setup(chosen.preset, lexicon is not None, pivots)
+    _check_setup(chosen.preset, seeds is not None, pivots)
+    lexicon = options.load_lexicon(seeds, keep_case) if seeds is not None else None
+    if lexicon is not None:
+        chosen = options.configure(preset, config, settings, len(lexicon), named)
 
     def read(path: Path, language: str | None) -> blicer.Embeddings:
         return options.load_vectors(path, language, max_words=max_words, keep_case=keep_case)
@@ -100,9 +95,7 @@ def train(
     given = None
     if saved is not None:
         if source is not None or target is not None:
-            raise InputError(
-                f"give either two vector files, or the saved space {space}: it holds its own"
-            )
+            raise InputError(f"give either two vector files, or the saved space {space}")
         given = blicer.Space.load(saved)
         left, right = given.source, given.target
         left.language = source_language or left.language
@@ -180,9 +173,7 @@ def train_multilingual(
     vectors: Annotated[list[str], Option(help="LANGUAGE=FILE, such as en=wiki.en.vec; repeat.")],
     seeds: Annotated[list[str], Option(help="PAIR=FILE, such as en-fr=my.tsv; repeat.")],
     output: options.Output,
-    names: Annotated[
-        list[str] | None, Option("--name", help="LANGUAGE=NAME: what it calls itself; repeat.")
-    ] = None,
+    names: Annotated[list[str] | None, Option("--name", help="LANGUAGE=ITS OWN NAME.")] = None,
     pairs: Annotated[str, Option(help="Pairs to write, comma-separated; by default all.")] = "",
     space: options.Space = None,
     init: options.Init = None,
@@ -212,10 +203,8 @@ def train_multilingual(
     wanted = [_pair("--pairs", name.strip()) for name in pairs.split(",") if name.strip()]
     for pair in [*lexicons, *wanted]:
         if missing := [language for language in pair if language not in files]:
-            raise InputError(
-                f"there are no vectors for {missing[0]}, which {'-'.join(pair)} needs: give "
-                f"--vectors {missing[0]}=FILE"
-            )
+            needed = f"{'-'.join(pair)} needs: give --vectors {missing[0]}=FILE"
+            raise InputError(f"there are no vectors for {missing[0]}, which {needed}")
     called = _assigned("--name", names or [], "LANGUAGE=NAME")
     if unknown := sorted(set(called) - set(files)):
         raise InputError(f"--name names {unknown[0]}, which there are no vectors for")
