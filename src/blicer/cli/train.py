@@ -33,11 +33,11 @@ def train(
     preset: options.Preset = None,
     init: options.Init = None,
     pivot: Annotated[Path | None, Option(help="Zero-shot: vectors of the pivot.")] = None,
-    pivot_source: Annotated[Path | None, Option(help="Zero-shot: pivot-source seeds.")] = None,
-    pivot_target: Annotated[Path | None, Option(help="Zero-shot: pivot-target seeds.")] = None,
+    pivot_source: Annotated[Path | None, Option(help="Source seeds, pivot word first.")] = None,
+    pivot_target: Annotated[Path | None, Option(help="Target seeds, pivot word first.")] = None,
     encoder: options.Encoder = None,
     scorers: options.Scorers = None,
-    mixing_weight: Annotated[str | None, Option("--lambda", help="auto, or 0 to 1.")] = None,
+    mixing_weight: Annotated[str | None, Option("--lambda", help="auto, or from 0 to 1.")] = None,
     config: options.ConfigFile = None,
     settings: options.Settings = None,
     template: options.Template = None,
@@ -260,7 +260,8 @@ def _pair(option: str, name: str) -> tuple[str, str]:
 def config(as_json: options.AsJson = False) -> None:
     """List every setting of a training run: default, values, what uses it, what it means.
 
-    Set them with `--set NAME=VALUE`, or in a TOML file given with `--config`.
+    Set them with `--set NAME=VALUE`, or in a TOML file given with `--config`. Unless told otherwise
+    `blicer train` takes the encoder lite, and the preset that fits the number of seeds.
 
     Example: `blicer config`
     """
