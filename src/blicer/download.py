@@ -109,6 +109,7 @@ def fetch(
     ``check`` is told whether the part is all, looks at it, and returns how much is there of what is
     wanted (1 is enough; the default, ``float``, wants all). ``attempts``: give up after so many in
     a row without a new byte. ``timeout``: seconds to wait for an answer.
+    If the server gives no length, ``LIMIT_WITHOUT_LENGTH`` bytes are taken at most.
     """
     failures = most = 0
     while True:

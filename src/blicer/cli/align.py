@@ -23,6 +23,7 @@ from blicer.progress import note
 from blicer.templates import Template
 
 if TYPE_CHECKING:
+    from blicer.align.base import Aligner
     from blicer.training_pairs import TrainingPairs
 
 FILES = "files"
@@ -122,12 +123,12 @@ def _method_settings(assignments: list[str]) -> dict[str, Any]:
     return chosen
 
 
-def _aligner(method: str, mode: str | None, has_seeds: bool, chosen: dict[str, Any]) -> Any:
+def _aligner(method: str, mode: str | None, has_seeds: bool, chosen: dict[str, Any]) -> Aligner:
     """The method by its name, in its mode (with seeds, supervised until they are counted)."""
     if method not in METHODS:
         known = ", ".join([*METHODS, FILES])
         raise InputError(f"there is no method {method!r}; expected one of {known}")
-    kind = aligner_class(method)
+    kind: type[Aligner] = aligner_class(method)
     if "seed" in chosen and "seed" not in kind.setting_names():
         del chosen["seed"]  # nothing is drawn at random in this method
     mode = mode or ("supervised" if has_seeds and "init" not in chosen else "unsupervised")
