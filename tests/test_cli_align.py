@@ -69,7 +69,7 @@ def test_align_then_evaluate(run, files, tmp_path: Path, method: str) -> None:
 
 
 def test_the_mode_goes_with_the_number_of_seeds_unless_given(run, files, tmp_path: Path) -> None:
-    """C1's rounds, steps and negatives for few seeds are others than for many (METHOD.md §6)."""
+    """C1 has other rounds, steps and negatives for few seeds (docs/method.md §6.4)."""
     source, target, seeds = files
     plain = ("align", "c1", source, target, "--seeds", seeds, "-o", tmp_path / "s", "--json")
     few = run(*plain)

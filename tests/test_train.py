@@ -224,7 +224,7 @@ def test_the_mode_of_a_space() -> None:
 
 @pytest.mark.parametrize("method", ["c1", "c2"])
 def test_the_pivots_of_zero_shot_have_few_seeds(method: str) -> None:
-    """METHOD.md §3: its spaces are semi-supervised."""
+    """Its spaces are semi-supervised, as in the paper (docs/method.md §8)."""
     few, zero_shot = (
         make_aligner(method, preset, Recipe()) for preset in ("semi_supervised", "zero_shot")
     )
