@@ -1,7 +1,8 @@
-"""The worked examples of ``CONTRIBUTING.md`` work as the text says: one file, one registry line.
+"""The worked examples of ``CONTRIBUTING.md`` work as the text says: some code, one registry line.
 
-Each example's code is written to a folder that is added to its package's path, and its line is
-added to the registry that the text names. All else is the command line, as a user meets it.
+Each example's file is written to a folder that is added to its package's path (or, where the text
+says so, its code is run in the module that it belongs to), and its line is added to the registry
+that the text names.
 """
 
 from __future__ import annotations
@@ -12,205 +13,188 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from types import ModuleType
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 import blicer
-import blicer.cli.commands  # registers the commands
-from blicer.align.space import Space
-from blicer.cli import app
+from blicer.align import aligner_class
+from blicer.config import Config
+from blicer.dictionary import induce
 from blicer.embeddings import Embeddings
 from blicer.errors import InputError
+from blicer.evaluation import evaluate
+from blicer.lexicon import Lexicon
+from blicer.pipeline import train
+from blicer.translator import Translator
 
 ROOT = Path(__file__).resolve().parents[1]
 GUIDE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 PACKAGE = Path(blicer.__file__).parent
+FILE = re.compile(r"complete one, (?:in )?`src/blicer/([\w/]+)\.py`")
+REGISTRY = re.compile(r"The line in `(\w+)` of `src/blicer/([\w/]+)\.py`")
 
 
 class Example(NamedTuple):
     """What a section of the guide asks for."""
 
-    file: Path  # relative to the package
+    module: str
     code: str
     registry: str
-    registry_file: Path
-    imports: str  # what the registry's module has to import for the line
+    registry_module: str
     line: str
 
     @classmethod
     def of(cls, title: str) -> Example:
         section = GUIDE.split(f"\n## {title}\n")[1].split("\n## ")[0]
         code, line = re.findall(r"```python\n(.*?)```", section, flags=re.DOTALL)
-        file = re.search(r"complete one, `src/blicer/([\w/]+\.py)`", section)
-        registry = re.search(
-            r"The line in `(\w+)` of `src/blicer/([\w/]+\.py)`(?: \(with `([^`]+)`)?", section
-        )
+        file, registry = FILE.search(section), REGISTRY.search(section)
         assert file is not None
         assert registry is not None
-        name, registry_file, imports = registry.groups()
-        return cls(
-            *(Path(file[1]), code), *(name, Path(registry_file), imports or ""), line.strip()
-        )
+        return cls(module(file[1]), code, registry[1], module(registry[2]), line.strip())
 
 
-def module_name(file: Path) -> str:
-    return ".".join(["blicer", *file.with_suffix("").parts]).removesuffix(".__init__")
+def module(path: str) -> str:
+    return f"blicer.{path.replace('/', '.')}".removesuffix(".__init__")
+
+
+def entry(line: str, names: dict[str, Any]) -> tuple[str, Any]:
+    """Key and value of a registry line: ``key: value,`` or an object with a name."""
+    if re.match(r'"[^"]+": ', line):
+        ((key, value),) = eval("{" + line + "}", names).items()
+        return key, value
+    (value,) = eval("(" + line + ")", names)
+    return value.name, value
 
 
 @pytest.fixture
-def added(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[[str], Example]]:
-    """Add an example to the package, for one test."""
-    names: list[str] = []
+def add(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[[str], ModuleType]]:
+    """Add an example to the package for one test, and import it."""
+    written: list[str] = []
 
-    def add(title: str) -> Example:
+    def added(title: str) -> ModuleType:
         example = Example.of(title)
-        assert not (PACKAGE / example.file).exists(), "an example must not be a part already"
-        folder = tmp_path / "parts" / example.file.parent
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / example.file.name).write_text(example.code, encoding="utf-8")
-        name = module_name(example.file)
-        names.append(name)
-        parent = importlib.import_module(name.rpartition(".")[0])
-        monkeypatch.setattr(parent, "__path__", [*parent.__path__, str(folder)])
-        registry = importlib.import_module(module_name(example.registry_file))
-        space = dict(vars(registry))
-        exec(example.imports, space)
-        (key, value), *rest = eval("{" + example.line + "}", space).items()
-        assert not rest
+        registry = importlib.import_module(example.registry_module)
+        if example.module == example.registry_module:
+            names = dict(vars(registry))
+            exec(compile(example.code, "CONTRIBUTING.md", "exec", dont_inherit=False), names)
+        else:
+            names = vars(registry)
+            parent, _, own = example.module.rpartition(".")
+            package = importlib.import_module(parent)
+            assert not hasattr(package, own), f"{example.module} is a part already"
+            folder = tmp_path / "parts"
+            folder.mkdir()
+            (folder / f"{own}.py").write_text(example.code, encoding="utf-8")
+            monkeypatch.setattr(package, "__path__", [*package.__path__, str(folder)])
+            written.append(example.module)
+        key, value = entry(example.line, dict(names))
+        assert key not in getattr(registry, example.registry)
         monkeypatch.setitem(getattr(registry, example.registry), key, value)
-        return example
+        return importlib.import_module(example.module)
 
-    yield add
-    for name in names:
+    yield added
+    for name in written:
         sys.modules.pop(name, None)
         parent, _, own = name.rpartition(".")
         vars(sys.modules[parent]).pop(own, None)
 
 
-def run(*arguments: object) -> str:
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    assert result.exit_code == 0, (result.output, result.exception)
-    return result.stdout
-
-
-def refused(*arguments: object) -> str:
-    """The sentence with which a command ends."""
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    assert isinstance(result.exception, InputError), result.output
-    return str(result.exception)
-
-
-class Files(NamedTuple):
-    source: Path
-    target: Path
-    seeds: Path
-    x: np.ndarray
-    y: np.ndarray
-
-
-@pytest.fixture
-def files(tmp_path: Path) -> Files:
-    """120 words in pairs of one short and one long word whose vectors can hardly be told apart."""
+@pytest.fixture(scope="module")
+def sides() -> tuple[Embeddings, Embeddings]:
+    """120 words in pairs of a short and a long one, whose vectors can hardly be told apart."""
     random = np.random.default_rng(0)
     x = np.repeat(random.standard_normal((60, 8)), 2, axis=0)
     x += 0.01 * random.standard_normal(x.shape)
     y = x @ np.linalg.qr(random.standard_normal((8, 8)))[0]
     y += 0.02 * random.standard_normal(x.shape)
-    long = ["", "aaaaaa"]
-    Embeddings([f"s{i:03}{long[i % 2]}" for i in range(120)], x).save(tmp_path / "a.vec")
-    Embeddings([f"t{i:03}{long[i % 2]}" for i in range(120)], y).save(tmp_path / "b.vec")
-    seeds = [f"s{i:03}{long[i % 2]}\tt{i:03}{long[i % 2]}\n" for i in range(80)]
-    (tmp_path / "seeds.tsv").write_text("".join(seeds))
-    x, y = (Embeddings.load(tmp_path / name, cache=False).vectors for name in ("a.vec", "b.vec"))
-    return Files(tmp_path / "a.vec", tmp_path / "b.vec", tmp_path / "seeds.tsv", x, y)
+    source, target = (
+        [f"{letter}{i:03}{'aaaaaa' * (i % 2)}" for i in range(120)] for letter in "st"
+    )
+    return (
+        Embeddings(source, x.astype(np.float32), "en"),
+        Embeddings(target, y.astype(np.float32), "fr"),
+    )
 
 
-def translator(files: Files, folder: Path, **options: object) -> dict[str, object]:
-    """Train with the given command-line options; what ``translator.json`` says."""
-    arguments = [part for name, value in options.items() for part in (f"--{name}", value)]
-    common = ("--seeds", files.seeds, "--device", "cpu", "-o", folder)
-    run("train", files.source, files.target, *common, *arguments)
-    values: dict[str, object] = json.loads((folder / "translator.json").read_text())
-    return values
+def lexicon(sides: tuple[Embeddings, Embeddings], first: int, last: int) -> Lexicon:
+    return Lexicon(zip(*(side.words[first:last] for side in sides), strict=True))
+
+
+def trained(sides: tuple[Embeddings, Embeddings], **settings: Any) -> Translator:
+    config = Config.resolve("supervised", overrides={"encoder": "lite", **settings})
+    return train(*sides, lexicon(sides, 0, 80), config)
+
+
+def normalised(rows: np.ndarray) -> np.ndarray:
+    """Unit length, centred, unit length, in float64."""
+    rows = rows.astype(np.float64)
+    rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    rows = rows - rows.mean(axis=0)
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
 def test_an_aligner_is_one_file_and_one_line(
-    added: Callable[[str], Example], files: Files, tmp_path: Path
+    add: Callable[[str], ModuleType], sides: tuple[Embeddings, Embeddings]
 ) -> None:
-    align = ("align", "ridge", files.source, files.target, "--seeds", files.seeds)
-    assert "'ridge'" in refused(*align, "-o", tmp_path / "space")  # not there yet
-    added("Add an aligner")
-    run(*align, "--mode", "supervised", "--set", "penalty=0.5", "-o", tmp_path / "space")
-    space = Space.load(tmp_path / "space")
+    with pytest.raises(InputError, match="'ridge'"):
+        aligner_class("ridge")
+    add("Add an aligner")
+    aligner = aligner_class("ridge").preset("supervised", penalty=0.5, device="cpu")
+    space = aligner.align(*sides, lexicon(sides, 0, 80))
     assert (space.method, space.settings["penalty"]) == ("ridge", 0.5)
-
-    def normalised(rows: np.ndarray) -> np.ndarray:
-        rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
-        rows = rows - rows.mean(axis=0)
-        return rows / np.linalg.norm(rows, axis=1, keepdims=True)
-
-    x, y = normalised(files.x.astype(np.float64)), normalised(files.y.astype(np.float64))
-    # Ridge regression as least squares with penalty rows below the data.
-    below = np.sqrt(0.5) * np.eye(8)
-    weights = np.linalg.lstsq(
-        np.vstack([x[:80], below]), np.vstack([y[:80], np.zeros((8, 8))]), rcond=None
-    )[0]
+    # Ridge regression as least squares with rows for the penalty below the data.
+    x, y = (normalised(side.vectors) for side in sides)
+    left = np.vstack([x[:80], np.sqrt(0.5) * np.eye(8)])
+    weights = np.linalg.lstsq(left, np.vstack([y[:80], np.zeros((8, 8))]), rcond=None)[0]
     np.testing.assert_allclose(space.source.vectors, x @ weights, atol=1e-5)
     np.testing.assert_allclose(space.target.vectors, y, atol=1e-5)
-
-    trained = translator(files, tmp_path / "model", space="ridge", scorers="spelling")
-    assert trained["details"]["space"] == "ridge"  # type: ignore[index]
-    sentence = refused(*align, "-o", tmp_path / "other", "--set", "strength=1")
-    assert "strength" in sentence
-    assert "penalty, device" in sentence
+    with pytest.raises(InputError, match=r"strength.*penalty, device"):
+        aligner_class("ridge").preset("supervised", strength=1.0)
+    with pytest.raises(InputError, match=r"penalty is 0.*above 0"):
+        aligner_class("ridge").preset("supervised", penalty=0.0)
+    translator = trained(sides, space="ridge", scorers=("spelling",))
+    assert translator.space.method == "ridge"
 
 
 def test_a_scorer_is_one_file_and_one_line(
-    added: Callable[[str], Example], files: Files, tmp_path: Path
+    add: Callable[[str], ModuleType], sides: tuple[Embeddings, Embeddings], tmp_path: Path
 ) -> None:
-    train = ("train", files.source, files.target, "--seeds", files.seeds, "--scorers", "length")
-    assert "'length'" in refused(*train, "-o", tmp_path / "model")
-    added("Add a scorer")
-    from blicer.scorers import length
-
-    scores = length.Length().score(["ab", "abc", ""], ["abcd", "abc", "a"])
-    np.testing.assert_allclose(scores, [0.5, 1.0, 0.0])
-    assert length.Length().score([], []).shape == (0,)
-
-    values = translator(files, tmp_path / "model", space="procrustes", scorers="length")
-    weights = values["mixture"]["weights"]  # type: ignore[index]
-    assert set(weights) == {"csls", "length"}
-    assert weights["length"] > 0
-    # Words that were no seeds: vectors cannot tell the long word of a pair, its length can.
-    words = [f"s{i:03}aaaaaa" for i in range(81, 120, 2)]
-    lines = run("translate", tmp_path / "model", *words).splitlines()
-    right = [line.split("\t")[1].split(" ")[0] == "t" + line[1:10] for line in lines]
-    assert sum(right) >= 19
+    with pytest.raises(InputError, match="'length'"):
+        trained(sides, scorers=("length",))
+    scorer = add("Add a scorer").Length()
+    np.testing.assert_allclose(scorer.score(["ab", "abc", ""], ["abcd", "abc", "a"]), [0.5, 1, 0])
+    assert scorer.score([], []).shape == (0,)
+    translator = trained(sides, space="procrustes", scorers=("length",))
+    assert translator.mixture.names == ["csls", "length"]
+    assert translator.mixture.weights["length"] > 0
+    # Of words that were no seeds, vectors cannot tell the long from the short; lengths can.
+    others = lexicon(sides, 80, 120)
+    by_vectors, mixed = (evaluate(system, others) for system in (translator.space, translator))
+    assert mixed.forward["p@1"] > 0.9 > by_vectors.forward["p@1"]
+    translator.save(tmp_path / "saved")
+    again = Translator.load(tmp_path / "saved")
+    assert again.translate(sides[0].words) == translator.translate(sides[0].words)
 
 
-def test_a_format_is_one_file_and_one_line(
-    added: Callable[[str], Example], files: Files, tmp_path: Path
+def test_a_format_is_some_lines_and_one_in_the_registry(
+    add: Callable[[str], ModuleType], sides: tuple[Embeddings, Embeddings], tmp_path: Path
 ) -> None:
-    model = tmp_path / "model"
-    translator(files, model, space="procrustes", scorers="spelling")
-    induce = ("induce", model, "-k", 2, "-n", 5)
-    assert ".md" in refused(*induce, "-o", tmp_path / "out.md")
-    added("Add an export format")
-    run(*induce, "-o", tmp_path / "out.md")
-    run(*induce, "-o", tmp_path / "out.jsonl")
+    translator = trained(sides, space="procrustes", scorers=("spelling",))
+    with pytest.raises(InputError, match=r"\.md"):
+        induce(translator, tmp_path / "out.md", words=5)
+    add("Add an export format")
+    for name in ("out.md", "out.jsonl"):
+        induce(translator, tmp_path / name, words=5, k=2)
     entries = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert len(entries) == 10
-    assert (tmp_path / "out.md").read_text() == "".join(
-        [
-            "| source | target | confidence |\n|---|---|---|\n",
-            *(f"| {e['source']} | {e['target']} | {e['confidence']:.2f} |\n" for e in entries),
-        ]
-    )
-    run(*induce, "--format", "md", "-o", tmp_path / "other.txt")
-    assert (tmp_path / "other.txt").read_text() == (tmp_path / "out.md").read_text()
+    lines = [f"| {e['source']} | {e['target']} | {e['confidence']:.2f} |\n" for e in entries]
+    expected = "".join(["| source | target | confidence |\n|---|---|---|\n", *lines])
+    assert (tmp_path / "out.md").read_text() == expected
+    induce(translator, tmp_path / "out.txt", words=5, k=2, format="md")
+    assert (tmp_path / "out.txt").read_text() == expected
 
 
 # -- the way through the code ---------------------------------------------------------------------

@@ -1,10 +1,13 @@
-"""Evaluation results as tables for the terminal, in per cent: a metric a row, 80 columns wide."""
+"""How good a space or a translator is: P@k and MRR in both directions (docs/method.md §5).
+
+Intervals and paired tests are bootstraps over query words. Scores are fractions; the tables for the
+terminal show per cent.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
@@ -12,16 +15,12 @@ from numpy.typing import NDArray
 from rich.table import Table
 
 from blicer.errors import InputError
-from blicer.files import atomic_write
 from blicer.lexicon import Lexicon, find_words
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rich.table import Table
 
-
-# === bootstrap ===
 Floats = NDArray[np.float64]
 _BLOCK = 400_000  # drawn indices held at a time
 
@@ -52,16 +51,15 @@ def interval(means: Floats) -> Floats:
 def paired_p_values(differences: Floats, means: Floats) -> Floats:
     """Two-sided p-value per metric for "the mean difference is zero".
 
-    The resampled means, moved to a mean of zero, are what the difference would look like if there
-    were none; the p-value is the share of them at least as far from zero as the one observed. The
-    observed one counts among them, so that p is never 0.
+    The resampled means, shifted to a mean of zero, are the distribution under that hypothesis; the
+    p-value is the share of them at least as far from zero as the observed mean, which counts as
+    one of them, so that p is never 0.
     """
     observed = differences.mean(axis=0)
     as_far = np.abs(means - observed) >= np.abs(observed) - 1e-12
     return np.asarray((1 + as_far.sum(axis=0)) / (1 + len(means)), dtype=np.float64)
 
 
-# === evaluation ===
 METRICS = ("p@1", "p@5", "p@10", "mrr")
 Integers = NDArray[np.int64]
 
@@ -77,7 +75,7 @@ class Words(Protocol):
 
 
 class System(Protocol):
-    """Whatever can be scored: a space, a translator, or an object of yours with these three."""
+    """What can be evaluated: a space, a translator, or any object with these three."""
 
     @property
     def source(self) -> Words: ...
@@ -154,24 +152,16 @@ class Evaluation:
 
     def table(self, title: str | None = None) -> Table:
         """A table for the terminal (``rich.print``)."""
-
         return evaluation_table(self, title)
-
-    def save_ranks(self, path: str | Path) -> None:
-        """One line a query: direction, word, rank (0: no answer), whether in vocabulary."""
-        with atomic_write(path) as file:
-            file.write("direction\tquery\trank\tin_vocabulary\n")
-            for name, result in self.directions():
-                rows = zip(result.words, result.ranks, result.answerable, strict=True)
-                file.writelines(
-                    f"{name}\t{word}\t{rank}\t{int(known)}\n" for word, rank, known in rows
-                )
 
 
 def evaluate(
     system: System, lexicon: Lexicon, *, bootstrap: int = 1000, seed: int = 0
 ) -> Evaluation:
-    """Score a system in both directions; ``bootstrap`` draws for the intervals (0: none)."""
+    """Evaluate a space or a translator on a test dictionary, in both directions.
+
+    ``bootstrap``: draws for the 95 % intervals (0: no intervals). ``seed``: of those draws.
+    """
     if bootstrap < 0:
         raise InputError(f"bootstrap={bootstrap}: expected a number of draws, 0 or more")
     if not len(lexicon):
@@ -185,7 +175,7 @@ def evaluate(
 def answerable_queries(
     lexicon: Lexicon, source: Words, target: Words
 ) -> tuple[NDArray[np.bool_], Integers, list[Integers]]:
-    """Which source words can be asked and answered; their rows; the rows of their golds."""
+    """A mask of the source words that can be answered; their rows; the rows of their golds."""
     source_rows, _ = find_words(lexicon.targets, source)
     target_rows, _ = find_words({word for _, word in lexicon.pairs}, target)
     known = np.zeros(len(lexicon.targets), dtype=np.bool_)
@@ -291,7 +281,6 @@ class Comparison:
         }
 
     def table(self, title: str | None = None) -> Table:
-
         return comparison_table(self, title)
 
 
@@ -324,7 +313,7 @@ def compare_direction(
     bootstrap: int = 10_000,
     seed: int = 0,
 ) -> Difference:
-    """The test for one direction; ``everything``: over all queries, not those both can answer."""
+    """Compare one direction, over the queries that both can answer or over ``everything``."""
     if first.words != second.words:
         raise InputError(
             f"the two results are for different queries ({len(first.words)} and "
@@ -350,7 +339,6 @@ def compare_direction(
     )
 
 
-# === evaluation_tables ===
 METRIC_TITLES = {"p@1": "P@1", "p@5": "P@5", "p@10": "P@10", "mrr": "MRR"}
 
 T = TypeVar("T")

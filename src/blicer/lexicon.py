@@ -300,6 +300,59 @@ class Lexicon:
         )
 
 
+def split_pairs(
+    pairs: NDArray[np.int64], share: float, seed: int = 0, *, share_targets: bool = True
+) -> NDArray[np.bool_]:
+    """Which rows of (n, 2) index pairs are held out: all pairs of a share of the source words."""
+    words = list(dict.fromkeys(pairs[:, 0].tolist()))
+    groups = [[word] for word in words] if share_targets else _connected(pairs)
+    quota = round(share * len(words))
+    if 0.0 < share < 1.0 and len(words) > 1:
+        quota = min(max(quota, 1), len(words) - 1)
+    held: set[int] = set()
+    for at in np.random.default_rng(seed).permutation(len(groups)):
+        if len(held) + len(groups[at]) <= quota:
+            held.update(groups[at])
+    return np.isin(pairs[:, 0], list(held))
+
+
+def splits_apart(pairs: NDArray[np.int64], share: float) -> bool:
+    return largest_group(pairs) <= max(1, share * len(np.unique(pairs[:, 0])))
+
+
+def largest_group(pairs: NDArray[np.int64]) -> int:
+    return max((len(group) for group in _connected(pairs)), default=0)
+
+
+def _connected(pairs: NDArray[np.int64]) -> list[list[int]]:
+    parent = {word: word for word in pairs[:, 0].tolist()}
+
+    def root(word: int) -> int:
+        while parent[word] != word:
+            parent[word] = parent[parent[word]]
+            word = parent[word]
+        return word
+
+    first_with: dict[int, int] = {}
+    for source, target in pairs.tolist():
+        parent[root(source)] = root(first_with.setdefault(target, source))
+    groups: dict[int, list[int]] = {}
+    for word in parent:
+        groups.setdefault(root(word), []).append(word)
+    return list(groups.values())
+
+
+def queries(pairs: NDArray[np.int64]) -> tuple[NDArray[np.int64], list[NDArray[np.int64]]]:
+    """Distinct source rows in order of first appearance, and the sorted target rows of each."""
+    golds: dict[int, set[int]] = {}
+    for source, target in pairs.tolist():
+        golds.setdefault(source, set()).add(target)
+    return (
+        np.array(list(golds), dtype=np.int64),
+        [np.array(sorted(found), dtype=np.int64) for found in golds.values()],
+    )
+
+
 def _missing(words: Iterable[str], found: dict[str, int]) -> tuple[str, ...]:
     missing = (word for word in words if word not in found)
     return tuple(word for word, _ in zip(missing, range(SAMPLE), strict=False))

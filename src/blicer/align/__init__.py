@@ -39,6 +39,17 @@ METHODS = {
 """What a method is called on the command line, and its class here."""
 
 
+def aligner_class(name: str) -> Any:
+    if name not in METHODS:
+        from blicer.errors import InputError
+
+        raise InputError(
+            f"there is no space {name!r}; give one of {', '.join(METHODS)} or the folder of a "
+            "saved space"
+        )
+    return __getattr__(METHODS[name])
+
+
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'blicer.align' has no attribute {name!r}")

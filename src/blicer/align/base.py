@@ -27,9 +27,10 @@ from blicer.align.space import DESCRIPTION, Space
 from blicer.embeddings import Embeddings
 from blicer.encoders.loading import encoder_version
 from blicer.errors import InputError
+from blicer.files import digest
 from blicer.lexicon import Lexicon
 from blicer.progress import note
-from blicer.stage_cache import digest, stage, stage_folder
+from blicer.stage_cache import stage, stage_folder
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -151,11 +152,32 @@ class Aligner(ABC):
             space.save(folder)
         return space
 
+    def fit_cached(
+        self,
+        source: Embeddings,
+        target: Embeddings,
+        pairs: np.ndarray | None,
+        *,
+        work: Path | None,
+        k_csls: int | None = None,
+    ) -> Space:
+        seeds = None
+        if pairs is not None:
+            seeds = Lexicon((source.words[a], target.words[b]) for a, b in pairs.tolist())
+        self.work = work
+        return self.kept(source, target, seeds, k_csls=k_csls)
+
+    @classmethod
+    def usual_mode(cls, preset: str) -> str:
+        table = {("vecmap", "semi_supervised"): "supervised", ("vecmap", "zero_shot"): "supervised"}
+        usual = "semi_supervised" if preset == "zero_shot" else preset
+        return table.get((cls.method, preset), usual)
+
     def place(self, source: Embeddings, target: Embeddings, seeds: Lexicon | None) -> Path | None:
         """Where ``kept`` keeps the space of this data."""
         if self.work is None:
             return None
-        data = digest(source.words, target.words, source.vectors, target.vectors)
+        data = digest(list(source.words), list(target.words), source.vectors, target.vectors)
         known = None if seeds is None else list(seeds.listed())
         # Other weights under the same name are another encoder.
         encoder = encoder_version(getattr(self, "encoder", ""))
@@ -268,6 +290,9 @@ def seeds_to_indices(
         raise InputError(sentence)
     note(sentence)
     return pairs
+
+
+seed_indices = seeds_to_indices
 
 
 def prepare(

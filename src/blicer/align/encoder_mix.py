@@ -31,11 +31,10 @@ from blicer.encoders.optimiser import (
 )
 from blicer.encoders.words import WordEncoder
 from blicer.errors import InputError
-from blicer.files import atomic_folder, read_json, write_json
+from blicer.files import atomic_folder, digest, read_json, write_json
 from blicer.lexicon import Lexicon
 from blicer.neighbours.mining import silver_pairs
 from blicer.neighbours.retriever import Retriever
-from blicer.stage_cache import digest
 
 # === align.biencoder ===
 Integers = NDArray[np.int64]

@@ -24,6 +24,7 @@ from blicer.embeddings import Embeddings
 from blicer.encoders.words import WordEncoder
 from blicer.errors import InputError
 from blicer.lexicon import Lexicon
+from blicer.neighbours.mining import mutual_neighbours
 from blicer.neighbours.retriever import Retriever, top_k_both
 from blicer.progress import note
 
@@ -460,15 +461,6 @@ def _rows(x: Tensor, y: Tensor, pairs: Tensor) -> tuple[Tensor, Tensor]:
 
 
 # === align.colearning ===
-def mutual_neighbours(retriever: Retriever) -> np.ndarray:
-    """Pairs (pairs, 2) that are each other's best by CSLS, the most confident first."""
-    there, back = retriever.search(1), retriever.search(1, reverse=True)
-    best = there.indices[:, 0]
-    mutual = np.flatnonzero(back.indices[best, 0] == np.arange(len(best)))
-    mutual = mutual[np.argsort(-there.scores[mutual, 0], kind="stable")]
-    return np.stack([mutual, best[mutual]], axis=1)
-
-
 def co_learn(
     x: Tensor,
     y: Tensor,

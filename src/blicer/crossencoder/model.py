@@ -16,7 +16,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from safetensors import SafetensorError
 
-from blicer.config import get_preset
+from blicer.config import Config, preset_name
 from blicer.crossencoder.scoring import ScoreCache, Scores, score_pairs
 from blicer.crossencoder.settings import TrainingSettings
 from blicer.crossencoder.tokens import Ints, PairEncoder
@@ -154,15 +154,20 @@ class Reranker:
         self,
         encoder: str | Path = "xlm-roberta-large",
         *,
+        config: Config | None = None,
         preset: str = "supervised",
         device: str | torch.device = "auto",
         precision: str = "auto",
         score_cache: str | Path | None = None,
         **overrides: Any,
     ) -> None:
+        if config is not None:
+            names = TrainingSettings.__dataclass_fields__
+            preset = config.preset
+            overrides = {name: getattr(config, name) for name in names}
         self.encoder = encoder
         self._source = encoder
-        self.preset = get_preset(preset).preset
+        self.preset = preset_name(preset)
         self.settings = TrainingSettings.from_preset(preset, **overrides)
         self.precision = precision
         self.score_cache = score_cache

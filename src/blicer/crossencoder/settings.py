@@ -8,11 +8,12 @@ import numbers
 from dataclasses import dataclass
 from typing import Any
 
-from blicer.config import SUPERVISED, get_preset
+from blicer.config import PRESETS, Config, preset_name
 from blicer.errors import InputError
 
+SUPERVISED = Config()
 
-# === crossencoder.training_settings ===
+
 @dataclass(frozen=True)
 class TrainingSettings:
     """METHOD.md §3, and a few choices beyond it that are off by default."""
@@ -67,7 +68,7 @@ class TrainingSettings:
     def from_preset(cls, preset: str, **overrides: Any) -> TrainingSettings:
         """A preset's numbers with some changed; a name that there is not gives a sentence."""
         fields = {field.name: field for field in dataclasses.fields(cls)}
-        paper = dataclasses.asdict(get_preset(preset))
+        paper = {**dataclasses.asdict(SUPERVISED), **PRESETS[preset_name(preset)]}
         values = {name: value for name, value in paper.items() if name in fields}
         for name, value in overrides.items():
             if name not in fields:

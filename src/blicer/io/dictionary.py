@@ -15,7 +15,7 @@ import lzma
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -55,6 +55,11 @@ def read_bytes(path: Path) -> bytes:
 def safe_start(text: str) -> str:
     """A first word that would be read back as a comment, behind a backslash."""
     return f"\\{text}" if text.lstrip("\\")[:1] == "#" else text
+
+
+def tsv_row(cells: Iterable[str]) -> str:
+    """One line of tab-separated text; tabs and line ends inside a cell become spaces."""
+    return "\t".join(re.sub(r"[\t\r\n]", " ", cell) for cell in cells) + "\n"
 
 
 def _refuse_other_formats(path: Path, head: bytes) -> None:

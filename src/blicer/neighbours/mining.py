@@ -93,3 +93,12 @@ def interleave(first: Pairs, second: Pairs) -> Pairs:
     """first[0], second[0], first[1], second[1], …; the rest of the longer list at the end."""
     rank = np.concatenate([np.arange(len(first)), np.arange(len(second))])
     return np.concatenate([first, second])[np.argsort(rank, kind="stable")]
+
+
+def mutual_neighbours(retriever: Retriever) -> np.ndarray:
+    """Pairs (pairs, 2) that are each other's best by CSLS, the most confident first."""
+    there, back = retriever.search(1), retriever.search(1, reverse=True)
+    best = there.indices[:, 0]
+    mutual = np.flatnonzero(back.indices[best, 0] == np.arange(len(best)))
+    mutual = mutual[np.argsort(-there.scores[mutual, 0], kind="stable")]
+    return np.stack([mutual, best[mutual]], axis=1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +18,8 @@ from blicer.config import Config
 from blicer.embeddings import Embeddings
 from blicer.errors import InputError
 from blicer.lexicon import Lexicon
-from blicer.mixing import choose_weights
-from blicer.multilingual import prepare_several, prepare_zero_shot, without_shared_pivots
-from blicer.pipeline import HeldOutView, Recipe
+from blicer.mixing import HeldOutView, choose_weights
+from blicer.multilingual import prepare_multilingual, prepare_zero_shot, without_shared_pivots
 from blicer.translator import Translator
 from tiny_models import spelled, tiny_encoder
 
@@ -58,21 +56,26 @@ def lexicon(one: str, other: str, start: int = 0) -> Lexicon:
 
 @pytest.fixture
 def config(encoder: Path) -> Config:
-    overrides = {"encoder": str(encoder), "epochs": 1, "n_neg": 4, "n_cand": 6, "n_rep": 1}
-    return Config.resolve("supervised", overrides={**overrides, "template": "T1", "batch_size": 64})
+    overrides: dict[str, Any] = {
+        "encoder": str(encoder),
+        "epochs": 1,
+        "n_neg": 4,
+        "n_cand": 6,
+        "n_rep": 1,
+    }
+    overrides |= {"template": "T1", "batch_size": 64, "n_rep": 1, "holdout": 0.2, "folds": 1}
+    overrides["scorers"] = ("endings", "cross-encoder")
+    return Config.resolve("supervised", overrides=overrides)
 
 
 @pytest.fixture
 def ready_space(vectors: dict[str, Embeddings], monkeypatch: pytest.MonkeyPatch) -> None:
     """The unsupervised space of a pair without seeds: it stands here already."""
 
-    def find(workshop: Any, init: str) -> tuple[Space, list[Any]]:
-        return Space(workshop.source, workshop.target, method="files"), [{"start": init}]
+    def find(pair: Any, config: Config, init: str) -> tuple[Space, list[Any]]:
+        return Space(pair.source, pair.target, method="files"), [{"start": init}]
 
     monkeypatch.setattr(chain, "find_space", find)
-
-
-RECIPE = Recipe(space="vecmap", scorers=("endings", "cross-encoder"), holdout=0.2, folds=1)
 
 
 @pytest.mark.usefixtures("ready_space")
@@ -80,12 +83,12 @@ def test_one_cross_encoder_learns_from_all_pairs_and_serves_all(
     vectors: dict[str, Embeddings], config: Config, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     lessons: list[Any] = []
-    fit = chain.fit_reranker
+    fit = chain.train_reranker
     monkeypatch.setattr(
-        chain, "fit_reranker", lambda lesson, *rest: lessons.append(lesson) or fit(lesson, *rest)
+        chain, "train_reranker", lambda lesson, *rest: lessons.append(lesson) or fit(lesson, *rest)
     )
     seeds = {("en", "fr"): lexicon("en", "fr"), ("en", "ru"): lexicon("en", "ru", 1)}
-    found = prepare_several(vectors, seeds, config, RECIPE, work_dir=tmp_path)
+    found = prepare_multilingual(vectors, seeds, config, work_dir=tmp_path)
     assert list(found) == [("en", "fr"), ("en", "ru"), ("fr", "ru")]
     held_out, whole = lessons
     shown = set(zip(whole.examples.left, whole.examples.right, strict=True))
@@ -99,7 +102,7 @@ def test_one_cross_encoder_learns_from_all_pairs_and_serves_all(
     translators = {pair: one.translator() for pair, one in found.items()}
     assert translators["fr", "ru"].translate([word(3, "fr")], 1)[0].best is not None
     lessons.clear()
-    prepare_several(vectors, seeds, config, RECIPE, work_dir=tmp_path)
+    prepare_multilingual(vectors, seeds, config, work_dir=tmp_path)
     kept = sorted(path.name for path in tmp_path.glob("shared-reranker-*"))
     assert len(kept) == 2  # a second run found both
 
@@ -109,7 +112,7 @@ def test_a_pair_without_seeds_takes_the_weights_that_all_held_out_words_choose(
     vectors: dict[str, Embeddings], config: Config
 ) -> None:
     seeds = {("en", "fr"): lexicon("en", "fr"), ("en", "ru"): lexicon("en", "ru", 1)}
-    found = prepare_several(vectors, seeds, config, RECIPE)
+    found = prepare_multilingual(vectors, seeds, config)
     views = [found[pair].held_out for pair in seeds]
     joined = HeldOutView.joined(views)  # type: ignore[arg-type]
     expected = choose_weights(joined.parts[..., [0, 2]], joined.is_gold, ["csls", "cross-encoder"])
@@ -123,13 +126,13 @@ def test_zero_shot_sees_no_pair_of_the_languages_asked_for(
     vectors: dict[str, Embeddings], config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lessons: list[Any] = []
-    fit = chain.fit_reranker
+    fit = chain.train_reranker
     monkeypatch.setattr(
-        chain, "fit_reranker", lambda lesson, *rest: lessons.append(lesson) or fit(lesson, *rest)
+        chain, "train_reranker", lambda lesson, *rest: lessons.append(lesson) or fit(lesson, *rest)
     )
     sides = (vectors["en"], vectors["ru"], vectors["fr"])
     both = (lexicon("en", "ru"), lexicon("en", "fr"))  # every English word is shared
-    prepared = prepare_zero_shot(*sides, *both, config, RECIPE)
+    prepared = prepare_zero_shot(*sides, *both, config)
     assert (prepared.fitted.space.source.language, prepared.fitted.space.target.language) == (
         "ru",
         "fr",
@@ -155,20 +158,19 @@ def test_every_language_is_called_by_its_own_name(
     lessons: list[Any] = []
     spaces: list[Any] = []
 
-    def find(workshop: Any, init: str) -> tuple[Space, list[Any]]:
-        spaces.append((workshop.recipe.space, workshop.names))
-        return Space(workshop.source, workshop.target, method="files"), [{"start": init}]
+    def find(pair: Any, config: Config, init: str) -> tuple[Space, list[Any]]:
+        spaces.append((config.space, pair.names_for(config)))
+        return Space(pair.source, pair.target, method="files"), [{"start": init}]
 
-    fit = chain.fit_reranker
+    fit = chain.train_reranker
     monkeypatch.setattr(chain, "find_space", find)
     monkeypatch.setattr(
-        chain, "fit_reranker", lambda lesson, *rest: lessons.append(lesson) or fit(lesson, *rest)
+        chain, "train_reranker", lambda lesson, *rest: lessons.append(lesson) or fit(lesson, *rest)
     )
-    named = config.replace(template="[w] is [L]")
-    recipe = replace(RECIPE, space="procrustes", names=("moskovian", None))
+    named = config.replace(template="[w] is [L]", space="procrustes")
     sides = (vectors["en"], vectors["ru"], vectors["fr"])
     both = (lexicon("en", "ru"), lexicon("en", "fr", 1))
-    prepare_zero_shot(*sides, *both, named, recipe, pivot_name="anglian")
+    prepare_zero_shot(*sides, *both, named, names=("moskovian", None), pivot_name="anglian")
     expected = {"en": "anglian", "ru": "moskovian", "fr": "français"}
     for examples in (lessons[-1].examples.left, lessons[-1].examples.right):
         for text in examples:
@@ -198,7 +200,7 @@ def test_a_pair_asked_for_the_other_way_round_has_its_seeds(
     vectors: dict[str, Embeddings], config: Config
 ) -> None:
     seeds = {("en", "fr"): lexicon("en", "fr")}
-    found = prepare_several(vectors, seeds, config, RECIPE, pairs=[("fr", "en")])
+    found = prepare_multilingual(vectors, seeds, config, pairs=[("fr", "en")])
     assert list(found) == [("fr", "en")]
     assert found["fr", "en"].seeds == len(seeds["en", "fr"])
     assert found["fr", "en"].fitted.space.source.language == "fr"
@@ -206,29 +208,26 @@ def test_a_pair_asked_for_the_other_way_round_has_its_seeds(
 
 def test_what_is_missing_is_said(vectors: dict[str, Embeddings], config: Config) -> None:
     with pytest.raises(InputError, match="seeds of at least one"):
-        prepare_several(vectors, {}, config)
+        prepare_multilingual(vectors, {}, config)
     with pytest.raises(InputError, match="no vectors for xx"):
-        prepare_several(vectors, {("en", "xx"): lexicon("en", "fr")}, config)
+        prepare_multilingual(vectors, {("en", "xx"): lexicon("en", "fr")}, config)
     both = {("en", "fr"): lexicon("en", "fr"), ("fr", "en"): lexicon("fr", "en")}
     with pytest.raises(InputError, match=r"seeds for en-fr and for fr-en; give them as one"):
-        prepare_several(vectors, both, config)
+        prepare_multilingual(vectors, both, config)
     seeds = {("en", "fr"): lexicon("en", "fr")}
     with pytest.raises(InputError, match=r"both en-fr and fr-en are asked for; name one"):
-        prepare_several(vectors, seeds, config, RECIPE, pairs=[("en", "fr"), ("fr", "en")])
+        prepare_multilingual(vectors, seeds, config, pairs=[("en", "fr"), ("fr", "en")])
     with pytest.raises(InputError, match="nothing to choose lambda on"):
-        prepare_several(vectors, seeds, config, replace(RECIPE, holdout=0.0))
+        prepare_multilingual(vectors, seeds, config.replace(holdout=0.0))
     with pytest.raises(InputError, match="the scorer endings is named twice"):
-        prepare_several(
-            vectors, seeds, config, replace(RECIPE, scorers=("endings", "endings", "cross-encoder"))
+        prepare_multilingual(
+            vectors, seeds, config.replace(scorers=("endings", "endings", "cross-encoder"))
         )
     with pytest.raises(InputError, match="init is 'magic'"):
-        prepare_several(vectors, seeds, config, RECIPE, init="magic")
-    ready = Space(vectors["en"], vectors["fr"], method="files")
-    with pytest.raises(InputError, match="need a space each"):
-        prepare_several(vectors, {("en", "fr"): lexicon("en", "fr")}, config, Recipe(space=ready))
+        prepare_multilingual(vectors, seeds, config, init="magic")
     with pytest.raises(InputError, match="share a cross-encoder"):
-        prepare_several(
-            vectors, {("en", "fr"): lexicon("en", "fr")}, config, Recipe(scorers=("spelling",))
+        prepare_multilingual(
+            vectors, {("en", "fr"): lexicon("en", "fr")}, config.replace(scorers=("spelling",))
         )
 
 
@@ -236,7 +235,7 @@ def test_what_is_missing_is_said(vectors: dict[str, Embeddings], config: Config)
 def test_from_the_command_line(
     vectors: dict[str, Embeddings], encoder: Path, tmp_path: Path
 ) -> None:
-    command = ["train-several", "--encoder", str(encoder)]
+    command = ["train-multilingual", "--encoder", str(encoder)]
     for language, side in vectors.items():
         side.save(tmp_path / f"{language}.vec")
         command += ["--vectors", f"{language}={tmp_path / language}.vec"]
@@ -266,7 +265,14 @@ def test_from_the_command_line(
 def test_bad_options_are_said(options: list[str], said: str, tmp_path: Path) -> None:
     file = tmp_path / "s.tsv"
     file.write_text("a\tb\n", encoding="utf-8")
-    command = ["train-several", "-o", str(tmp_path / "out"), "--seeds", f"en-fr={file}", *options]
+    command = [
+        "train-multilingual",
+        "-o",
+        str(tmp_path / "out"),
+        "--seeds",
+        f"en-fr={file}",
+        *options,
+    ]
     outcome = CliRunner().invoke(app, command)
     assert isinstance(outcome.exception, InputError)
     assert said in str(outcome.exception)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from blicer.encoders.loading import encoder_version
-from blicer.stage_cache import remove_stages, stage, watch
+from blicer.stage_cache import log_stages, remove_stages, stage
 from tiny_models import tiny_encoder
 
 
@@ -41,38 +41,38 @@ def make(clock: Clock, place: Path, seconds: float, *inside: tuple[Path, float])
 
 def test_a_stage_that_is_there_counts_as_long_as_it_took(clock: Clock, tmp_path: Path) -> None:
     c1, c2 = tmp_path / "c1", tmp_path / "c2"
-    with watch() as first:
+    with log_stages() as first:
         make(clock, c1, 100)
-    assert (first.spared, clock.now) == (0, 100)
-    with watch() as second:  # C2 finds C1: 1 + 20 seconds, as if 100 + 20
+    assert (first.saved_seconds, clock.now) == (0, 100)
+    with log_stages() as second:  # C2 finds C1: 1 + 20 seconds, as if 100 + 20
         make(clock, c2, 20, (c1, 100))
-    assert (second.spared, clock.now) == (99, 121)
-    with watch() as third:  # finds C2 with all that is in it
+    assert (second.saved_seconds, clock.now) == (99, 121)
+    with log_stages() as third:  # finds C2 with all that is in it
         make(clock, c2, 20, (c1, 100))
-    assert (third.spared, clock.now) == (119, 122)
-    assert second.places == [c1, c2]
-    assert third.places == [c2]
+    assert (third.saved_seconds, clock.now) == (119, 122)
+    assert second.folders == [c1, c2]
+    assert third.folders == [c2]
 
 
 def test_without_anybody_watching_nothing_is_written(clock: Clock, tmp_path: Path) -> None:
     make(clock, tmp_path / "a", 5)
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
-    with watch() as watching:
+    with log_stages() as watching:
         make(clock, tmp_path / "a", 5)  # nobody knows how long it took
-    assert watching.spared == 0
+    assert watching.saved_seconds == 0
 
 
 def test_what_fails_leaves_no_time(clock: Clock, tmp_path: Path) -> None:
-    with pytest.raises(KeyError), watch() as watching, stage(tmp_path / "a"):
+    with pytest.raises(KeyError), log_stages() as watching, stage(tmp_path / "a"):
         raise KeyError
-    assert (list(tmp_path.iterdir()), watching.places) == ([], [])
+    assert (list(tmp_path.iterdir()), watching.folders) == ([], [])
 
 
 def test_a_removed_stage_is_gone_with_its_time(clock: Clock, tmp_path: Path) -> None:
-    with watch() as watching:
+    with log_stages() as watching:
         make(clock, tmp_path / "a", 5)
         make(clock, tmp_path / "b", 5)
-    remove_stages(watching.places[:1])
+    remove_stages(watching.folders[:1])
     assert sorted(path.name for path in tmp_path.iterdir()) == ["b", "b.seconds.json"]
 
 

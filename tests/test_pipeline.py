@@ -11,18 +11,17 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-import blicer.pipeline
 import blicer.pipeline as chain
 from blicer.align.procrustes import Procrustes
 from blicer.align.space import Space
 from blicer.cli import app, commands  # noqa: F401 - registers the commands
-from blicer.config import Config
+from blicer.config import Config, preset_for
 from blicer.crossencoder.model import Reranker
 from blicer.embeddings import Embeddings
 from blicer.errors import BlicerError, InputError
-from blicer.lexicon import Lexicon
-from blicer.mixing import queries_with_gold
-from blicer.pipeline import Recipe, Workshop, make_aligner, preset_for, train
+from blicer.lexicon import Lexicon, largest_group
+from blicer.mixing import HeldOutView
+from blicer.pipeline import LanguagePair, Pairs, make_aligner, train
 from blicer.scorers.cross_encoder import CrossEncoderScorer
 from blicer.training_pairs import COLUMNS
 from blicer.translator import Translator
@@ -47,6 +46,10 @@ def seeds(sides: tuple[Embeddings, Embeddings]) -> Lexicon:
     return Lexicon([(source.words[i], target.words[i]) for i in range(0, WORDS, 2)])
 
 
+def words_of(sides: tuple[Embeddings, Embeddings], pairs: Pairs) -> set[tuple[str, str]]:
+    return {(sides[0].words[a], sides[1].words[b]) for a, b in pairs.tolist()}
+
+
 @pytest.fixture
 def config(encoder: Path) -> Config:
     return Config.resolve(
@@ -69,29 +72,29 @@ def test_held_out_words_reach_neither_mapping_nor_cross_encoder(
     config: Config,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    fits: list[tuple[Lexicon, Lexicon | None]] = []
-    views: list[Lexicon] = []
-    fit, view = chain.Workshop.fit, chain.Workshop.view
+    fits: list[tuple[Pairs, Pairs]] = []
+    views: list[Pairs] = []
+    fit, view = chain.fit, chain.held_out_view
 
-    def spy_fit(self, seeds, reserved=None):  # type: ignore[no-untyped-def]
+    def spy_fit(pair, seeds, config, *, reserved=chain.NO_PAIRS, **rest):  # type: ignore[no-untyped-def]
         fits.append((seeds, reserved))
-        return fit(self, seeds, reserved)
+        return fit(pair, seeds, config, reserved=reserved, **rest)
 
-    def spy_view(self, fitted, held, everything):  # type: ignore[no-untyped-def]
+    def spy_view(fitted, held, *rest):  # type: ignore[no-untyped-def]
         views.append(held)
-        return view(self, fitted, held, everything)
+        return view(fitted, held, *rest)
 
-    monkeypatch.setattr(chain.Workshop, "fit", spy_fit)
-    monkeypatch.setattr(chain.Workshop, "view", spy_view)
-    translator = train(*sides, seeds, config, Recipe(space="procrustes", holdout=0.2))
+    monkeypatch.setattr(chain, "fit", spy_fit)
+    monkeypatch.setattr(chain, "held_out_view", spy_view)
+    translator = train(*sides, seeds, config.replace(space="procrustes", holdout=0.2))
     (first, reserved), (last, nothing) = fits
     (held,) = views
-    assert reserved == held
+    assert reserved is held
     assert len(held) == 12
     for side in (0, 1):
-        assert not {pair[side] for pair in first} & {pair[side] for pair in held}
-    assert set(last.pairs) == set(seeds.pairs)
-    assert nothing is None
+        assert not set(first[:, side]) & set(held[:, side])
+    assert words_of(sides, last) == set(seeds.pairs)
+    assert not len(nothing)
     assert translator.mixture.queries == 24  # both directions
     assert translator.calibration is not None
     assert len(translator.mixture.curve) == 101
@@ -101,25 +104,18 @@ def test_silver_pairs_keep_clear_of_held_out_words(
     sides: tuple[Embeddings, Embeddings], seeds: Lexicon, config: Config
 ) -> None:
     """Else the cross-encoder would have learned the pairs that λ is chosen on."""
-    with_silver = config.replace(n_aug=100)
-    workshop = Workshop(
-        *sides, with_silver, Recipe(space="procrustes", scorers=("spelling",)), None
-    )
-    rest, held = seeds.split(0.3, seed=1, share_targets=False)
-    space = workshop.space(rest)
+    with_silver = config.replace(n_aug=100, space="procrustes", scorers=("spelling",))
+    pair = LanguagePair(*sides)
+    rest, held = (part.indices(*sides) for part in seeds.split(0.3, seed=1, share_targets=False))
+    space = chain.fit_space(pair, rest, with_silver)
 
-    def positives(reserved: Lexicon | None) -> set[tuple[str, str]]:
-        pairs = workshop.pairs(space, rest, reserved)
-        found = np.flatnonzero(pairs.is_positive)
-        return {
-            (space.source.words[pairs.source[row]], space.target.words[pairs.target[row]])
-            for row in found
-        }
+    def positives(reserved: Pairs) -> Pairs:
+        pairs = chain.training_pairs(pair, space, rest, with_silver, reserved=reserved)
+        return np.stack([pairs.source, pairs.target], axis=1)[pairs.is_positive]
 
     for side in (0, 1):
-        words = {pair[side] for pair in held}
-        assert words & {pair[side] for pair in positives(None)}
-        assert not words & {pair[side] for pair in positives(held)}
+        assert set(held[:, side]) & set(positives(chain.NO_PAIRS)[:, side])
+        assert not set(held[:, side]) & set(positives(held)[:, side])
 
 
 def test_held_out_pairs_that_share_words_with_the_rest_are_neither_taught_nor_asked(
@@ -131,28 +127,31 @@ def test_held_out_pairs_that_share_words_with_the_rest_are_neither_taught_nor_as
     chained = Lexicon(
         (source.words[i], target.words[(i + step) % count]) for i in range(count) for step in (0, 1)
     )
-    recipe = Recipe(space="procrustes", scorers=("spelling",), holdout=0.2, folds=1)
-    ((rest, held),) = chain.held_out_splits(chained, recipe)
-    assert {pair[1] for pair in rest} & {pair[1] for pair in held}
-    workshop = Workshop(source, target, config.replace(n_neg=50, delta=1.0), recipe, None)
-    space = workshop.space(rest)
-    pairs = workshop.pairs(space, rest, held)
-    taught = zip(pairs.source.tolist(), pairs.target.tolist(), strict=True)
-    words = {(source.words[a], target.words[b]) for a, b in taught}
-    assert set(rest.pairs) <= words
-    assert not set(held.pairs) & words
-    for reverse in (False, True):
-        asked, offered = (target, source) if reverse else (source, target)
-        queries, golds = queries_with_gold(held, chained, space, reverse=reverse)
-        for query, gold in zip(queries.tolist(), golds, strict=True):
-            for other in gold.tolist():
-                pair = (asked.words[query], offered.words[other])
-                assert (pair[::-1] if reverse else pair) in held.pairs
-    assert len(queries) < len({pair[1] for pair in held})
-    fitted = workshop.fit(rest, reserved=held)
-    every_other = Lexicon(pair for pair in chained if pair[0] in list(chained.targets)[::2])
-    view = workshop.view(fitted, every_other, chained)  # no target is held out: one direction
-    assert len(view.parts) == len(every_other.targets)
+    config = config.replace(
+        space="procrustes", scorers=("spelling",), holdout=0.2, folds=1, n_neg=50, delta=1.0
+    )
+    pair, everything = LanguagePair(source, target), chained.indices(source, target)
+    ((rest, held),) = chain.held_out_splits(everything, config)
+    assert set(rest[:, 1]) & set(held[:, 1])
+    fitted = chain.fit(pair, rest, config, reserved=held)
+    taught = np.stack([fitted.pairs.source, fitted.pairs.target], axis=1)
+    assert words_of(sides, rest) <= words_of(sides, taught)
+    assert not words_of(sides, held) & words_of(sides, taught)
+    view = chain.held_out_view(fitted, held, everything, config)
+    # Every source word is asked with both its golds; a target only if both its sources are held.
+    whole = sum(
+        set(everything[everything[:, 1] == one, 0]) <= set(held[:, 0]) for one in set(held[:, 1])
+    )
+    assert (
+        len(view.parts)
+        == len(set(held[:, 0])) + whole
+        < len(set(held[:, 0])) + len(set(held[:, 1]))
+    )
+    every_other = everything[np.isin(everything[:, 0], np.unique(everything[:, 0])[::2])]
+    one_way = HeldOutView.of(
+        fitted.space, fitted.scaling, fitted.scorers, every_other, everything, config.n_cand
+    )  # no target is held out with all its sources: one direction
+    assert len(one_way.parts) == len(set(every_other[:, 0]))
 
 
 def test_pairs_are_built_once_for_the_same_space_seeds_and_settings(
@@ -164,88 +163,91 @@ def test_pairs_are_built_once_for_the_same_space_seeds_and_settings(
 ) -> None:
     """Other training seeds, templates and encoders are taught the same pairs."""
     built = []
-    usual = blicer.pipeline.build_pairs
-    monkeypatch.setattr(
-        blicer.pipeline, "build_pairs", lambda *a, **o: built.append(a) or usual(*a, **o)
-    )
-    recipe = Recipe(space="procrustes", scorers=("spelling",))
-    rest, held = seeds.split(0.3, seed=1, share_targets=False)
+    usual = chain.build_pairs
+    monkeypatch.setattr(chain, "build_pairs", lambda *a, **o: built.append(a) or usual(*a, **o))
+    pair = LanguagePair(*sides, work=tmp_path)
+    rest, held = (part.indices(*sides) for part in seeds.split(0.3, seed=1, share_targets=False))
 
-    def pairs(reserved: Lexicon | None, **changed: Any) -> Any:
-        workshop = Workshop(*sides, config.replace(n_aug=20, **changed), recipe, tmp_path)
-        return workshop.pairs(workshop.space(rest), rest, reserved)
+    def pairs(reserved: Pairs, **changed: Any) -> Any:
+        chosen = config.replace(n_aug=20, space="procrustes", scorers=("spelling",), **changed)
+        space = chain.fit_space(pair, rest, chosen)
+        return chain.training_pairs(pair, space, rest, chosen, reserved=reserved)
 
     first = pairs(held)
-    again = pairs(held, seed=7, template="T2", epochs=3)
+    again = pairs(held, seed=7, epochs=3)
     assert len(built) == 1
     assert (again.scaling, again.report) == (first.scaling, first.report)
     for name in COLUMNS:
         np.testing.assert_array_equal(getattr(again, name), getattr(first, name))
         assert getattr(again, name).dtype == getattr(first, name).dtype
-    pairs(None)
+    pairs(chain.NO_PAIRS)
     pairs(held, alpha=0.123)
     pairs(held, n_neg=2)
     assert len(built) == 4
 
 
-def test_folds_hold_out_every_seed_once(seeds: Lexicon) -> None:
-    splits = chain.held_out_splits(seeds, Recipe(folds=4))
-    held = [pair for _, part in splits for pair in part]
-    assert sorted(held) == sorted(seeds.pairs)
+def test_folds_hold_out_every_seed_once() -> None:
+    seeds = np.stack([np.arange(0, 120, 2), np.arange(60)[::-1]], axis=1)
+    splits = chain.held_out_splits(seeds, Config(folds=4))
+    held = [tuple(pair) for _, part in splits for pair in part.tolist()]
+    assert sorted(held) == sorted(map(tuple, seeds.tolist()))
     for rest, part in splits:
-        assert not set(rest.pairs) & set(part.pairs)
+        assert not set(rest[:, 0]) & set(part[:, 0])
         assert len(rest) + len(part) == len(seeds)
 
 
 @pytest.mark.parametrize(
     ("encoder", "seeds", "given", "scorers", "folds"),
     [
-        ("xlm-roberta-large", 900, Recipe(), ("cross-encoder",), 1),
-        ("lite", 900, Recipe(), ("endings", "cross-encoder"), 4),
-        ("lite", 5000, Recipe(), ("endings", "cross-encoder"), 1),
-        ("lite", 900, Recipe(scorers=("spelling",), folds=2), ("spelling",), 2),
-        ("lite", 900, Recipe(holdout=0.0), ("endings", "cross-encoder"), 1),
+        ("xlm-roberta-large", 900, {}, ("cross-encoder",), 1),
+        ("lite", 900, {}, ("endings", "cross-encoder"), 4),
+        ("lite", 5000, {}, ("endings", "cross-encoder"), 1),
+        ("lite", 900, {"scorers": ("spelling",), "folds": 2}, ("spelling",), 2),
+        ("lite", 900, {"holdout": 0.0}, ("endings", "cross-encoder"), 1),
     ],
 )
-def test_what_a_recipe_leaves_open_follows_the_encoder(
-    encoder: str, seeds: int, given: Recipe, scorers: tuple[str, ...], folds: int
+def test_what_is_left_open_follows_the_encoder(
+    encoder: str, seeds: int, given: dict[str, Any], scorers: tuple[str, ...], folds: int
 ) -> None:
-    settled = given.resolved(Config.resolve(overrides={"encoder": encoder}), seeds)
+    settled = Config.resolve(overrides={"encoder": encoder, **given}).for_training(seeds)
     assert (settled.scorers, settled.folds) == (scorers, folds)
 
 
 def test_the_mode_of_a_space() -> None:
-    assert make_aligner("vecmap", "semi_supervised", Recipe()).self_learning is False
-    learning = make_aligner("vecmap", "supervised", Recipe(space_mode="semi-supervised"))
-    assert learning.self_learning is True
+    def made(preset: str, **changed: Any) -> Any:
+        return make_aligner(Config.resolve(preset, overrides={"space": "vecmap", **changed}))
+
+    assert made("semi_supervised").self_learning is False
+    assert made("supervised", space_mode="semi-supervised").self_learning is True
     with pytest.raises(InputError, match="vecmap has no mode 'magic'; its modes are supervised"):
-        make_aligner("vecmap", "supervised", Recipe(space_mode="magic"))
+        made("supervised", space_mode="magic")
 
 
 @pytest.mark.parametrize("method", ["c1", "c2"])
 def test_the_pivots_of_zero_shot_have_few_seeds(method: str) -> None:
-    """Its spaces are semi-supervised, as in the paper (docs/method.md §8)."""
-    few, zero_shot = (
-        make_aligner(method, preset, Recipe()) for preset in ("semi_supervised", "zero_shot")
+    """docs/method.md §3: its spaces are semi-supervised."""
+    usual, few, zero_shot = (
+        make_aligner(Config.resolve(preset, overrides={"space": method})).settings
+        for preset in ("supervised", "semi_supervised", "zero_shot")
     )
-    assert zero_shot.settings == few.settings
-    assert zero_shot.settings != make_aligner(method, "supervised", Recipe()).settings
+    assert zero_shot == few
+    assert zero_shot != usual
 
 
 def test_a_given_lambda_mixes_two() -> None:
     config = Config.resolve(overrides={"encoder": "lite", "mixing_weight": 0.3})
-    assert Recipe().resolved(config, 900).scorers == ("cross-encoder",)
+    assert config.for_training(900).scorers == ("cross-encoder",)
 
 
 def test_a_fixed_lambda_without_held_out_seeds(
     sides: tuple[Embeddings, Embeddings], seeds: Lexicon, config: Config
 ) -> None:
-    fixed = config.replace(mixing_weight=0.25)
-    translator = train(*sides, seeds, fixed, Recipe(space="procrustes", holdout=0.0))
+    config = config.replace(space="procrustes", holdout=0.0)
+    translator = train(*sides, seeds, config.replace(mixing_weight=0.25))
     assert translator.mixture.weights == {"csls": 0.75, "cross-encoder": 0.25}
     assert translator.calibration is None
     with pytest.raises(InputError, match="nothing to choose lambda on"):
-        train(*sides, seeds, config, Recipe(space="procrustes", holdout=0.0))
+        train(*sides, seeds, config)
 
 
 def test_early_stopping_by_words_of_its_own(
@@ -262,7 +264,7 @@ def test_early_stopping_by_words_of_its_own(
         return fit(self, left, *rest, **options)
 
     monkeypatch.setattr(Reranker, "fit", watched)
-    train(*sides, seeds, config.replace(early_stopping=1), Recipe(space="procrustes", refit=False))
+    train(*sides, seeds, config.replace(early_stopping=1, space="procrustes", refit=False))
     ((left, validation),) = seen
     assert validation is not None
     half, held_half = len(left) // 2, len(validation[0]) // 2  # the second half is the other order
@@ -273,8 +275,9 @@ def test_early_stopping_by_words_of_its_own(
 def test_several_scorers_are_mixed(
     sides: tuple[Embeddings, Embeddings], seeds: Lexicon, config: Config
 ) -> None:
-    recipe = Recipe(space="procrustes", scorers=("spelling", "cross-encoder"), refit=False)
-    translator = train(*sides, seeds, config, recipe)
+    scorers = ("spelling", "cross-encoder")
+    config = config.replace(space="procrustes", scorers=scorers, refit=False)
+    translator = train(*sides, seeds, config)
     assert translator.mixture.names == ["csls", "spelling", "cross-encoder"]
     assert sum(translator.mixture.weights.values()) == pytest.approx(1)
 
@@ -286,21 +289,21 @@ def test_a_killed_training_goes_on_and_ends_the_same(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    recipe = Recipe(space="procrustes", holdout=0.2)
-    whole = train(*sides, seeds, config, recipe, work_dir=tmp_path / "a")
-    view = chain.Workshop.view
+    config = config.replace(space="procrustes", holdout=0.2)
+    whole = train(*sides, seeds, config, work_dir=tmp_path / "a")
+    view = chain.held_out_view
 
     def dies(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(chain.Workshop, "view", dies)
+    monkeypatch.setattr(chain, "held_out_view", dies)
     with pytest.raises(KeyboardInterrupt):
-        train(*sides, seeds, config, recipe, work_dir=tmp_path / "b")
-    monkeypatch.setattr(chain.Workshop, "view", view)
+        train(*sides, seeds, config, work_dir=tmp_path / "b")
+    monkeypatch.setattr(chain, "held_out_view", view)
     aligned: list[Any] = []
-    align = Procrustes.align
-    monkeypatch.setattr(Procrustes, "align", lambda *a: aligned.append(a) or align(*a))
-    again = train(*sides, seeds, config, recipe, work_dir=tmp_path / "b")
+    align = Procrustes.fit
+    monkeypatch.setattr(Procrustes, "fit", lambda *a, **o: aligned.append(a) or align(*a, **o))
+    again = train(*sides, seeds, config, work_dir=tmp_path / "b")
     assert len(aligned) == 1  # only the one on all seeds was left to make
     words = list(sides[0].words[:20])
     assert again.translate(words, 3) == whole.translate(words, 3)
@@ -315,7 +318,7 @@ def test_a_given_space_is_taken_as_it_is(
     said: list[str] = []
     monkeypatch.setattr(chain, "note", said.append)
     space = Space(*sides, method="files")
-    translator = train(*sides, seeds, config, Recipe(space=space, refit=False))
+    translator = train(*sides, seeds, config.replace(refit=False), space=space)
     assert translator.space is space
     assert "it knows the held-out words too" in said[0]
 
@@ -333,11 +336,11 @@ def test_bad_input_is_one_sentence(
     with pytest.raises(InputError, match=r"only 5 of 5 seed pairs .* at least 20"):
         train(*sides, few, config)
     with pytest.raises(InputError, match="there is no space 'vecmop'"):
-        train(*sides, seeds, config, Recipe(space="vecmop"))
-    with pytest.raises(InputError, match="holdout is -1"):
-        train(*sides, seeds, config, Recipe(holdout=-1))
+        train(*sides, seeds, config.replace(space="vecmop"))
+    with pytest.raises(InputError, match="holdout = -1"):
+        train(*sides, seeds, config.replace(holdout=-1))
     with pytest.raises(InputError, match="there is no scorer 'magic'"):
-        train(*sides, seeds, config, Recipe(space="procrustes", scorers=("magic",)))
+        train(*sides, seeds, config.replace(space="procrustes", scorers=("magic",)))
 
 
 def test_from_files_to_a_dictionary_by_command(
@@ -381,21 +384,23 @@ def test_an_unknown_name_is_found_before_anything_is_computed(
     config: Config,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(chain.Workshop, "fit", lambda *_: pytest.fail("something was fitted"))
-    for recipe, said in (
-        (Recipe(scorers=("magic",)), "no scorer 'magic'"),
-        (Recipe(space="magic"), "no space 'magic'"),
-        (Recipe(space_mode="magic"), "no mode 'magic'"),
+    monkeypatch.setattr(chain, "fit", lambda *_, **__: pytest.fail("something was fitted"))
+    for changed, said in (
+        ({"scorers": ("magic",)}, "no scorer 'magic'"),
+        ({"space": "magic"}, "no space 'magic'"),
+        ({"space_mode": "magic"}, "no mode 'magic'"),
     ):
         with pytest.raises(InputError, match=said):
-            train(*sides, seeds, config, recipe)
+            train(*sides, seeds, config.replace(**changed))
 
 
 def test_the_untuned_encoder_is_a_scorer_that_saves_and_loads(
     sides: tuple[Embeddings, Embeddings], seeds: Lexicon, config: Config, tmp_path: Path
 ) -> None:
-    recipe = Recipe(space="procrustes", scorers=("cross-encoder", "untuned"), refit=False)
-    translator = train(*sides, seeds, config, recipe)
+    scorers = ("cross-encoder", "untuned")
+    translator = train(
+        *sides, seeds, config.replace(space="procrustes", scorers=scorers, refit=False)
+    )
     tuned, untuned = translator.scorers
     words = (["abc", "dba"], ["klm", "mlk"])
     fresh = Reranker(config.encoder, max_length=config.max_length)
@@ -439,7 +444,7 @@ def test_a_folder_named_like_a_method_is_not_the_space(
         (["--lambda", "0.5", "--scorers", "spelling,endings"], "mixes CSLS with one scorer"),
         (["--set", "preset=unsupervised"], "the preset unsupervised takes no --seeds"),
         (["--config", "settings.toml"], "the preset unsupervised takes no --seeds"),
-        (["-o", "mine"], r"mine\.work: holds 'thesis.txt', which is not of an unfinished run"),
+        (["-o", "mine"], r"mine\.work: holds 'thesis.txt', which is not part of an unfinished run"),
     ],
 )
 def test_what_cannot_work_is_said_before_anything_is_fitted(
@@ -458,10 +463,7 @@ def test_what_cannot_work_is_said_before_anything_is_fitted(
     (tmp_path / "mine.work").mkdir()
     (tmp_path / "mine.work" / "thesis.txt").write_text("precious")
 
-    def fit(*_: object) -> None:
-        raise AssertionError("something was fitted")
-
-    monkeypatch.setattr(Workshop, "fit", fit)
+    monkeypatch.setattr(chain, "fit", lambda *_, **__: pytest.fail("something was fitted"))
     arguments = ["train", "en.vec", "fr.vec", "--seeds", "seeds.tsv", "-o", "out", *options]
     done = CliRunner().invoke(app, arguments)
     assert isinstance(done.exception, BlicerError)
@@ -472,12 +474,11 @@ def test_what_cannot_work_is_said_before_anything_is_fitted(
 def test_folds_of_seeds_that_hang_together() -> None:
     """Many translations a word tie all seed words together; the folds are even all the same."""
     rng = np.random.default_rng(0)
-    pairs = [(f"s{i}", f"t{j}") for i in range(200) for j in rng.integers(0, 200, size=3)]
-    seeds = Lexicon(pairs)
-    assert seeds.largest_group() > 150
-    splits = chain.held_out_splits(seeds, Recipe(folds=4))
-    assert [len(held.targets) for _, held in splits] == [50] * 4
+    seeds = np.array([(i, j) for i in range(200) for j in rng.integers(0, 200, size=3)])
+    assert largest_group(seeds) > 150
+    splits = chain.held_out_splits(seeds, Config(folds=4))
+    assert [len(np.unique(held[:, 0])) for _, held in splits] == [50] * 4
     for rest, held in splits:
-        assert not set(rest.targets) & set(held.targets)
-    ((rest, held),) = chain.held_out_splits(seeds, Recipe(folds=1, holdout=0.2))
-    assert (len(rest.targets), len(held.targets)) == (160, 40)
+        assert not set(rest[:, 0]) & set(held[:, 0])
+    ((rest, held),) = chain.held_out_splits(seeds, Config(folds=1, holdout=0.2))
+    assert (len(np.unique(rest[:, 0])), len(np.unique(held[:, 0]))) == (160, 40)
