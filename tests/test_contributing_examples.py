@@ -29,6 +29,7 @@ from blicer.evaluation import evaluate
 from blicer.lexicon import Lexicon
 from blicer.pipeline import train
 from blicer.translator import Translator
+from test_architecture import PLACE
 
 ROOT = Path(__file__).resolve().parents[1]
 GUIDE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
@@ -79,7 +80,7 @@ def add(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[[s
         registry = importlib.import_module(example.registry_module)
         if example.module == example.registry_module:
             names = dict(vars(registry))
-            exec(compile(example.code, "CONTRIBUTING.md", "exec", dont_inherit=False), names)
+            exec(example.code, names)
         else:
             names = vars(registry)
             parent, _, own = example.module.rpartition(".")
@@ -204,19 +205,17 @@ def section(title: str) -> str:
     return re.split(rf"\n###? {title}\n", GUIDE)[1].split("\n#")[0]
 
 
-def test_the_layout_table_names_every_part_and_nothing_else() -> None:
-    table = section("The way through the code")
-    named = {
-        name
-        for name in re.findall(r"`([\w/]+(?:\.py|/))`", table)
-        if name != "base.py"  # in align/, as its row says
-    }
-    found = {
-        f"{path.name}/" if path.is_dir() else path.name
-        for path in PACKAGE.iterdir()
-        if path.suffix == ".py" or (path.is_dir() and any(path.glob("*.py")))
-    }
-    assert named == found - {"__init__.py", "__main__.py"}
+def test_the_layout_table_follows_the_order_of_modules() -> None:
+    rows = [
+        [name.rstrip("/").removesuffix(".py") for name in re.findall(r"`([\w/]+(?:\.py|/))`", line)]
+        for line in section("The way through the code").splitlines()
+        if line.startswith("| ")
+    ]
+    # base.py is in align/, as its row says.
+    row_of = {name: row for row, names in enumerate(rows) for name in names if name != "base"}
+    assert set(row_of) == set(PLACE)
+    in_order = sorted(row_of, key=lambda name: (PLACE[name], row_of[name]))
+    assert [row_of[name] for name in in_order] == sorted(row_of.values())
 
 
 def test_the_main_path_is_short_enough_to_read() -> None:
