@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from blicer.align import aligner_class
 from blicer.config import Config
 from blicer.languages import autonym
 from blicer.templates import TEMPLATES
@@ -126,6 +127,16 @@ def test_lite_differs_from_the_paper_as_the_page_says() -> None:
             assert (text if isinstance(value, str) else float(text)) == value, name
     names = {field for field in vars(lite) if getattr(lite, field) != getattr(many, field)}
     assert names - listed == {"encoder", "micro_batch_size"}
+
+
+def test_settings_of_c1_are_those_of_the_code() -> None:
+    modes = ("supervised", "semi_supervised", "unsupervised")
+    settings = [aligner_class("c1").preset(mode).settings for mode in modes]
+    for cell, *texts_of_modes in table("6.4", "setting"):
+        name = cell.split("`")[1]
+        for text, values in zip(texts_of_modes, settings, strict=True):
+            value = text == "yes" if text in ("yes", "no") else float(text.replace(",", ""))
+            assert values[name] == value, name
 
 
 def test_templates_are_those_of_the_code() -> None:
