@@ -62,11 +62,11 @@ def module(path: str) -> str:
 
 
 def entry(line: str, names: dict[str, Any]) -> tuple[str, Any]:
-    """Key and value of a registry line: ``key: value,`` or an object with a name."""
+    """Key and value of a registry line: ``key: value,`` or a named object."""
     if re.match(r'"[^"]+": ', line):
         ((key, value),) = eval("{" + line + "}", names).items()
         return key, value
-    (value,) = eval("(" + line + ")", names)
+    value = eval(line, names)
     return value.name, value
 
 
