@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from blicer.config import PRESETS, Config, get_preset, parse_assignments
 from blicer.errors import FileError, InputError
 
-# METHOD.md section 3: n_aug, n_rep, delta, alpha, epochs
+# docs/method.md §3: n_aug, n_rep, delta, alpha, epochs
 TABLE = {
     "supervised": (0, 8, 0.1, 0.7, 3),
     "semi_supervised": (4000, 4, 0.2, 1.0, 5),
