@@ -1,4 +1,4 @@
-"""Matrices with a word list beside them: ``.npy``, ContrastiveBLI's pair, our folder."""
+"""Matrices and their words: ``.npy``, ContrastiveBLI's pair, safetensors."""
 
 from __future__ import annotations
 
@@ -206,48 +206,37 @@ def test_legacy_torch_file(tmp_path: Path) -> None:
     np.testing.assert_array_equal(Embeddings.load(tmp_path / "x.pt").vectors, MATRIX)
 
 
-# Our folder
+# Safetensors
 
 
-def test_damaged_folders(tmp_path: Path) -> None:
-    folder = tmp_path / "space"
+def test_damaged_safetensors(tmp_path: Path) -> None:
+    path = tmp_path / "en.safetensors"
     saved = Embeddings(["a", "B", "b"], MATRIX)
-
-    def refused(message: str) -> None:
-        with pytest.raises(FileError, match=message):
-            Embeddings.load(folder)
-        saved.save(folder)
-
-    saved.save(folder)
-    assert Embeddings.load(folder).words == ["a", "b"]  # folded on loading
-    tensors = folder / "vectors.safetensors"
-    tensors.write_bytes(tensors.read_bytes()[:-1])
-    refused("is damaged")
-    tensors.write_bytes(b"\xff" * 64)
-    refused("is damaged")
-    tensors.write_bytes(tensors.read_bytes().replace(b"[3,2]", b"[2,2]"))
-    refused("is damaged")
-    tensors.unlink()
-    refused("cannot be read")
-    (folder / "words.json").write_text('["a"]')
-    refused("has 1 words but the matrix has shape")
-    (folder / "words.json").write_text('{"a": 1}')
-    refused("expected a list of words")
-    (folder / "words.json").write_text('["a", ')
-    refused("is not JSON")
-    (folder / "config.json").write_text("{}")
-    with pytest.raises(FileError, match="is not of saved vectors"):
-        Embeddings.load(folder)
-    with pytest.raises(FileError, match="left as it is"):
-        saved.save(folder)
-    config = {"kind": "blicer.embeddings", "version": 99}
-    (folder / "config.json").write_text(json.dumps(config))
-    refused("newer than 1: upgrade")
+    saved.save(path)
+    assert Embeddings.load(path).words == ["a", "b"]  # folded on loading
+    whole = path.read_bytes()
+    for damaged in (
+        whole[:-1],
+        whole + b"x",
+        whole[:60],
+        whole.replace(b"[3,2]", b"[2,2]"),
+        whole.replace(b'["a"', b'["a('),
+        whole.replace(b'["a","B","b"]', b'["a",0.0,"b"]'),
+        whole.replace(b'["a","B","b"]', b'["a",    "b"]'),
+        whole.replace(b'"F32"', b'"F16"'),
+        whole.replace(b"blicer.embeddings", b"another.thing_____"[:17]),
+        b"\xff\xff\0\0\0\0\0\0{" + b"\xff" * 64,
+    ):
+        assert damaged != whole
+        path.write_bytes(damaged)
+        with pytest.raises(FileError, match=r"is damaged|but not of vectors|3 words|2 words"):
+            Embeddings.load(path)
 
 
-def test_folder_opens_in_safetensors(tmp_path: Path) -> None:
+def test_safetensors_opens_in_safetensors(tmp_path: Path) -> None:
     from safetensors.numpy import load_file
 
-    Embeddings(["a", "b", "c"], MATRIX).save(tmp_path / "space")
-    tensors = load_file(tmp_path / "space" / "vectors.safetensors")
+    Embeddings(["a", "b", "c"], MATRIX).save(tmp_path / "en.safetensors")
+    tensors = load_file(tmp_path / "en.safetensors")
     np.testing.assert_array_equal(tensors["vectors"], MATRIX)
+    assert json.loads(tensors["words"].tobytes()) == ["a", "b", "c"]

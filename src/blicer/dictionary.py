@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from blicer.errors import FileError, InputError
 from blicer.files import check_writable, followed, is_special, read_json, write_json
-from blicer.io.dictionary import safe_start
+from blicer.io.dictionary import escape_comment, tsv_row
 from blicer.progress import note, task
 
 if TYPE_CHECKING:
@@ -122,12 +122,11 @@ def rows(translations: Iterable[Translation], kind: str) -> str:
                 out.write(json.dumps(line, ensure_ascii=False) + "\n")
                 continue
             sure = "" if candidate.confidence is None else f"{candidate.confidence:.4f}"
-            cells = [safe_start(entry.word), candidate.word, sure, f"{candidate.score:.4f}"]
-            cells.append(str(rank))
+            cells = (candidate.word, sure, f"{candidate.score:.4f}", rank)
             if kind == "csv":
-                writer.writerow(cells)
+                writer.writerow((escape_comment(entry.word), *cells))
             else:
-                out.write("\t".join(_cell(cell) for cell in cells) + "\n")
+                out.write(tsv_row((entry.word, *cells)))
     return out.getvalue()
 
 
@@ -135,10 +134,6 @@ def _header(kind: str) -> bytes:
     if kind == "jsonl":
         return b""
     return (("," if kind == "csv" else "\t").join(COLUMNS) + "\n").encode()
-
-
-def _cell(text: str) -> str:
-    return text.replace("\t", " ").replace("\n", " ").replace("\r", " ")
 
 
 def _rounded(value: float | None) -> float | None:

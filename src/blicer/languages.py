@@ -1,4 +1,4 @@
-"""What a language calls itself, in lower case: the ``[L]`` of a template (METHOD.md section 3)."""
+"""Language tags, and autonyms: the ``[L]`` of a template (docs/method.md §3)."""
 
 from __future__ import annotations
 

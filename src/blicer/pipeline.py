@@ -24,7 +24,7 @@ from blicer.crossencoder.settings import TrainingSettings
 from blicer.encoders.loading import encoder_version
 from blicer.errors import InputError
 from blicer.languages import language_name
-from blicer.lexicon import Lexicon
+from blicer.lexicon import Lexicon, largest_group, splits_apart
 from blicer.mixing import (
     CSLS,
     Mixture,
@@ -496,10 +496,10 @@ def held_out_splits(seeds: Lexicon, recipe: Recipe) -> list[tuple[Lexicon, Lexic
     if recipe.folds <= 1 and recipe.holdout == 0:
         return []
     share = recipe.holdout if recipe.folds <= 1 else 1 / recipe.folds
-    apart = seeds.splits_apart(share)
+    apart = splits_apart(seeds.numbered(), share)
     if not apart:
         note(
-            f"{seeds.largest_group()} seed words hang together by shared translations, too many to "
+            f"{largest_group(seeds.numbered())} seed words hang together by shared translations, too many to "
             "hold out together: a translation of a held-out word may be that of another seed word"
         )
     if recipe.folds <= 1:
