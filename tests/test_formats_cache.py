@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from blicer.embeddings import Embeddings
+from blicer.files import cache_folder
 
 
 def write_vectors(path: Path, words: int = 50, seed: int = 0) -> None:
@@ -139,6 +140,11 @@ def test_unwritable_cache_costs_only_the_cache(
     monkeypatch.setenv("BLICER_CACHE", str(blocked / "cache"))
     write_vectors(tmp_path / "a.vec")
     assert len(Embeddings.load(tmp_path / "a.vec")) == 50
+
+
+def test_cache_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BLICER_CACHE", "/a/b")
+    assert cache_folder() == Path("/a/b")
 
 
 def _race(path: str, results: object) -> None:

@@ -143,8 +143,8 @@ def test_labels_are_no_words(matrix: np.ndarray, tmp_path: Path) -> None:
 
 def test_broken_models(matrix: np.ndarray, tmp_path: Path) -> None:
     path = tmp_path / "model.bin"
-    for settings in ({"quantised": True}, {"pruned": {1: 0}}):
-        write_model(path, matrix, **settings)
+    for options in ({"quantised": True}, {"pruned": {1: 0}}):
+        write_model(path, matrix, **options)
         with pytest.raises(FileError, match="quantised fastText model"):
             Embeddings.load(path)
     write_model(path, matrix)

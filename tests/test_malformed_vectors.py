@@ -71,14 +71,14 @@ def npy(array: np.ndarray, *, pickled: bool = False) -> bytes:
 READABLE = [
     Case("clean.vec", b"2 2\n" + GOOD, ["cat", "dog"]),
     Case("no_header.txt", GOOD, ["cat", "dog"]),
-    Case("bom.vec", b"\xef\xbb\xbf2 2\n" + GOOD, ["cat", "dog"], {"bom": 1}),
-    Case("bom_no_header.vec", b"\xef\xbb\xbf" + GOOD, ["cat", "dog"], {"bom": 1}),
-    Case("crlf.vec", GOOD.replace(b"\n", b"\r\n"), ["cat", "dog"], {"crlf": 2}),
+    Case("bom.vec", b"\xef\xbb\xbf2 2\n" + GOOD, ["cat", "dog"]),
+    Case("bom_no_header.vec", b"\xef\xbb\xbf" + GOOD, ["cat", "dog"]),
+    Case("crlf.vec", GOOD.replace(b"\n", b"\r\n"), ["cat", "dog"]),
     Case("trailing_space.vec", GOOD.replace(b"\n", b" \n"), ["cat", "dog"]),
-    Case("space_crlf.vec", GOOD.replace(b"\n", b" \r\n"), ["cat", "dog"], {"crlf": 2}),
+    Case("space_crlf.vec", GOOD.replace(b"\n", b" \r\n"), ["cat", "dog"]),
     Case("tabs.vec", GOOD.replace(b" ", b"\t"), ["cat", "dog"]),
     Case("double_spaces.vec", GOOD + b"eel  1  2\n", ["cat", "dog", "eel"]),
-    Case("no_final_newline.vec", GOOD + b"eel 1 2", ["cat", "dog", "eel"], {"no_final_newline": 1}),
+    Case("no_final_newline.vec", GOOD + b"eel 1 2", ["cat", "dog", "eel"]),
     Case(
         "truncated.vec",
         b"3 2\n" + GOOD + b"eel 0.2",
@@ -169,7 +169,7 @@ READABLE = [
         "blank_spaces.vec",
         b"cat 0.5 -1.5\n \t\r\ndog 1 2\n",
         ["cat", "dog"],
-        {"blank": 1, "crlf": 1},
+        {"blank": 1},
     ),
     Case("blank_end.vec", b"2 2\n" + GOOD + b"\n\n", ["cat", "dog"], {"blank": 2}),
     Case(
@@ -262,13 +262,17 @@ REFUSED = [
         error="pickled Python objects, which are never executed",
     ),
     Case("cut.npy", npy(np.ones((3, 2)))[:-8], error="is not a complete NumPy array"),
-    Case("alone.npy", npy(np.ones((3, 2))), error="expected its words, one a line, in alone.vocab"),
+    Case(
+        "alone.npy",
+        npy(np.ones((3, 2))),
+        error="without words; expected them, one a line, in alone.vocab.txt",
+    ),
     Case("alone_voc.npy", npy(np.array(["a", "b"])), error="expected the vectors that go with"),
     Case("fasttext_cut.bin", struct.pack("<2i", 793712314, 12) + b"\1\0\0\0", error="is cut off"),
     Case("fasttext_new.bin", struct.pack("<2i", 793712314, 99), error="fastText version 99"),
     Case("binary_cut_early.bin", b"5 100\ncat \x01\x02\x03", error="only 0 of 1 entries"),
-    Case("locked.zip", locked_zip(), error="is a zip archive that cannot be read"),
-    Case("broken.zip", b"PK\x03\x04 and nothing more", error="is a zip archive that cannot be read"),
+    Case("locked.zip", locked_zip(), error="is encrypted"),
+    Case("broken.zip", b"PK\x03\x04 and nothing more", error="zip archive is broken"),
     Case("renamed.zip", changed_zip(b"cat.vec", 0), error="zip archive"),
     Case("newer.zip", changed_zip(b"PK\x01\x02", 6), error="zip archive"),
     Case(
@@ -320,7 +324,7 @@ def test_missing_and_folder(tmp_path: Path) -> None:
     with pytest.raises(FileError, match="does not exist"):
         Embeddings.load(tmp_path / "nowhere.vec")
     for format in ("auto", "text", "npy", "safetensors"):
-        with pytest.raises(FileError, match="is a folder; expected a file"):
+        with pytest.raises(FileError, match="is not a file"):
             Embeddings.load(tmp_path, format=format)
 
 

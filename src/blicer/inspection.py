@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from blicer.errors import FileError, InputError
-from blicer.io.dictionary import DELIMITER_NAMES, looks_like_header, read_dictionary
+from blicer.io.dictionary import looks_like_header, read_dictionary
 from blicer.io.streams import Stream
 from blicer.io.text import vector_columns
 from blicer.io.vectors import format_of_content, load
@@ -92,10 +92,8 @@ def _dictionary(path: Path, encoding: str | None) -> dict[str, Any]:
             f"{len(swapped)} pairs have a {scripts[1]} source and a {scripts[0]} target, such as "
             f"{swapped[0][0]!r} and {swapped[0][1]!r}; are their columns swapped?"
         )
-    delimiter = report.delimiter or "\t"
     return {
-        "separator": DELIMITER_NAMES.get(delimiter, delimiter),
-        "lines": report.total_lines,
+        "separator": report.format,
         "pairs": len(pairs),
         "source_words": len(sources),
         "target_words": len(targets),
@@ -105,8 +103,8 @@ def _dictionary(path: Path, encoding: str | None) -> dict[str, Any]:
         "most_targets": max(map(len, sources.values())),
         "expressions": sum(" " in source or " " in target for source, target in pairs),
         "identical": sum(source == target for source, target in pairs),
-        "comments": report.comments,
-        "unreadable": len(report.unreadable),
+        "comments": report["comment"],
+        "unreadable": report["unreadable"],
         "sample": [list(pair) for pair in pairs[:5]],
         "problems": problems,
     }

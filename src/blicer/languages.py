@@ -10,22 +10,11 @@ from functools import lru_cache
 from blicer.errors import InputError
 
 # The names that the paper used; they win over CLDR so that its experiments can be repeated.
-PAPER_AUTONYMS = {
-    "en": "english",
-    "de": "deutsch",
-    "fi": "suomi",
-    "fr": "français",
-    "hr": "hrvatski",
-    "it": "italiano",
-    "ru": "русский",
-    "tr": "türkçe",
-    "bg": "български",
-    "ca": "català",
-    "he": "עברית",
-    "et": "eesti",
-    "hu": "magyar",
-    "ka": "ქართული",
-}
+_PAPER = (
+    "en english, de deutsch, fi suomi, fr français, hr hrvatski, it italiano, ru русский, "
+    "tr türkçe, bg български, ca català, he עברית, et eesti, hu magyar, ka ქართული"
+)
+PAPER_AUTONYMS: dict[str, str] = dict(entry.split(" ", 1) for entry in _PAPER.split(", "))
 
 # language[-extlang][-Script][-REGION][-variants and extensions], RFC 5646 without the rare forms
 _TAG = re.compile(

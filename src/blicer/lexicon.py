@@ -20,28 +20,12 @@ from numpy.typing import NDArray
 from blicer import progress
 from blicer.errors import InputError
 from blicer.files import atomic_write
-from blicer.io.dictionary import (
-    LexiconReport,
-    check_writable_word,
-    looks_like_header,
-    read_dictionary,
-    tsv_row,
-)
+from blicer.io.dictionary import check_writable_word, looks_like_header, read_dictionary, tsv_row
+from blicer.io.vectors import LoadReport
 
 Pair = tuple[str, str]
 Integers = NDArray[np.int64]
 _SAMPLE = 5  # missing words that a coverage report shows
-
-__all__ = [
-    "Coverage",
-    "Lexicon",
-    "LexiconReport",
-    "find_words",
-    "largest_group",
-    "queries",
-    "split_pairs",
-    "splits_apart",
-]
 
 
 class Vocabulary(Protocol):
@@ -125,17 +109,13 @@ class Lexicon:
     ['chat', 'chatte']
     """
 
-    def __init__(self, pairs: Iterable[Pair], *, report: LexiconReport | None = None) -> None:
-        times: Counter[Pair] = Counter()
-        for pair in pairs:
-            times[_checked(pair)] += 1
-        distinct, total = list(times), times.total()
-        self.pairs: list[Pair] = distinct
+    def __init__(self, pairs: Iterable[Pair], *, report: LoadReport | None = None) -> None:
+        times = Counter(map(_checked, pairs))
+        self.pairs: list[Pair] = list(times)
         self.times: dict[Pair, int] = {pair: n for pair, n in times.items() if n > 1}
-        """How often a pair was listed, where more than once; a space's fit counts it as often."""
-        self.report = report or LexiconReport(
-            total_lines=total, pairs=len(distinct), duplicates=total - len(distinct)
-        )
+        """How often a pair was listed, if more than once; the fit of a map counts it as often."""
+        # What loading dropped or found odd.
+        self.report = report if report is not None else LoadReport()
 
     @classmethod
     def load(
@@ -151,16 +131,15 @@ class Lexicon:
     ) -> Lexicon:
         """Read a TSV, CSV, space-separated, MUSE, XLING or PanLex-BLI file (plain, gz, bz2, xz).
 
-        One pair a line; a word with several targets has several lines. A cell is one word or
-        expression and is never cut at commas, semicolons or bars inside it, because words and
-        expressions contain them; when they separate translations, say so with ``split_targets``
-        (the report mentions it if the file looks like that).
+        One pair a line; a word with several targets has several lines. Lines beginning with ``#``
+        are comments. ``.report.lines()`` says which lines could not be read and why.
 
-        ``lowercase`` folds case (and counts). ``encoding`` is UTF-8 unless given; bytes that are
-        not UTF-8 are an error, not lost pairs. ``delimiter`` and ``header`` are found from the
-        content unless given. ``columns``, counted from 1, says where source and target are.
-        Lines beginning with ``#`` are comments. ``.report.lines()`` says which lines could not be
-        read and why.
+        ``lowercase``: fold case.
+        ``encoding``: default UTF-8; bytes that do not fit are an error, not lost pairs.
+        ``delimiter``, ``header``: default: found from the content.
+        ``columns``: where source and target are, counted from 1.
+        ``split_targets``: what separates several translations in one cell (default: cells are kept
+        whole, because expressions contain commas, semicolons and bars).
         """
         pairs, report = read_dictionary(
             path,
@@ -232,10 +211,8 @@ class Lexicon:
         See ``split_pairs``. Both parts keep the order of the lexicon.
         """
         held = split_pairs(self.numbered(), fraction, seed, share_targets=share_targets)
-        return (
-            Lexicon(compress(self.listed(), ~held)),
-            Lexicon(compress(self.listed(), held)),
-        )
+        rest, part = (Lexicon(compress(self.listed(), rows)) for rows in (~held, held))
+        return rest, part
 
     def numbered(self) -> Integers:
         """Index pairs of every pair as often as listed; words are numbered as they first occur."""
@@ -253,7 +230,7 @@ class Lexicon:
 
     def indices(
         self, source: Vocabulary, target: Vocabulary, *, repeated: bool = False
-    ) -> NDArray[np.int64]:
+    ) -> Integers:
         """Rows of the pairs that both vocabularies hold, (n, 2), in order.
 
         Distinct, or as often as they were listed if ``repeated``.
@@ -274,20 +251,21 @@ class Lexicon:
         source_rows, source_other = find_words(self.targets, source)
         target_rows, target_other = find_words(target_words, target)
         found = [pair for pair in self.pairs if pair[0] in source_rows and pair[1] in target_rows]
-        missing = (
-            tuple(word for word in words if word not in rows)[:_SAMPLE]
-            for words, rows in ((self.targets, source_rows), (target_words, target_rows))
-        )
         return Coverage(
-            len(self.pairs),
-            len(found),
-            len(self.targets),
-            len(source_rows),
-            len(target_words),
-            len(target_rows),
-            len({source for source, _ in found}),
-            source_other + target_other,
-            *missing,
+            pairs=len(self.pairs),
+            pairs_found=len(found),
+            source_words=len(self.targets),
+            source_found=len(source_rows),
+            target_words=len(target_words),
+            target_found=len(target_rows),
+            queries_found=len({source for source, _ in found}),
+            other_form=source_other + target_other,
+            missing_source=tuple(word for word in self.targets if word not in source_rows)[
+                :_SAMPLE
+            ],
+            missing_target=tuple(word for word in target_words if word not in target_rows)[
+                :_SAMPLE
+            ],
         )
 
 

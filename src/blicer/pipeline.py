@@ -496,11 +496,12 @@ def held_out_splits(seeds: Lexicon, recipe: Recipe) -> list[tuple[Lexicon, Lexic
     if recipe.folds <= 1 and recipe.holdout == 0:
         return []
     share = recipe.holdout if recipe.folds <= 1 else 1 / recipe.folds
-    apart = splits_apart(seeds.numbered(), share)
+    numbered = seeds.numbered()
+    apart = splits_apart(numbered, share)
     if not apart:
         note(
-            f"{largest_group(seeds.numbered())} seed words hang together by shared translations, too many to "
-            "hold out together: a translation of a held-out word may be that of another seed word"
+            f"{largest_group(numbered)} seed words hang together by shared translations, too many "
+            "to hold out together: a held-out word may share a translation with another seed word"
         )
     if recipe.folds <= 1:
         splits = [seeds.split(share, seed=recipe.split_seed, share_targets=not apart)]

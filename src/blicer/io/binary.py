@@ -7,6 +7,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -39,16 +40,12 @@ def _word2vec_header(stream: Stream) -> tuple[int, int]:
     line, end, _ = stream.peek(64).partition(b"\n")
     header = HEADER.fullmatch(line)
     if header is None or not end:
-        raise FileError(
-            stream.path, f"expected a word2vec header 'words dimension', found {line[:30]!r}"
-        )
+        raise FileError(stream.path, f"expected a header 'words dimension', found {line[:30]!r}")
     stream.read(len(line) + 1)
     count, dim = int(header[1]), int(header[2])
     if not count or not 0 < dim <= _LARGEST_DIMENSION:
-        raise FileError(
-            stream.path,
-            f"its header says dimension {dim}, {count} words; it is damaged, or no vectors",
-        )
+        problem = f"its header says dimension {dim}, {count} words; it is damaged, or no vectors"
+        raise FileError(stream.path, problem)
     return count, dim
 
 
@@ -57,11 +54,10 @@ def _word2vec_rows(
 ) -> Iterator[tuple[list[bytes], np.ndarray]]:
     """Words and their rows, some at a time."""
     width = 4 * dim
-    data, at, left = b"", 0, count
-    ended = False
-    while left and not ended:
+    data, at, found, ended = b"", 0, 0, False
+    while found < count and not ended:
         words: list[bytes] = []
-        vectors = np.empty((min(_BATCH, left), dim), dtype=np.float32)
+        vectors = np.empty((min(_BATCH, count - found), dim), dtype=np.float32)
         while len(words) < len(vectors):
             space = data.find(b" ", at)
             if space < 0 or space + 1 + width > len(data):
@@ -69,21 +65,20 @@ def _word2vec_rows(
                     data, at = data[at:] + more, 0
                     continue
                 if data[at:].strip(b"\n"):
-                    report.count("truncated", f"word {count - left + len(words) + 1}")
+                    report.count("truncated", f"word {found + len(words) + 1}")
                 ended = True
                 break
             if space - at > _LONGEST_WORD:
-                raise FileError(
-                    stream.path,
-                    f"word {count - left + len(words) + 1} is over {_LONGEST_WORD} bytes long; the "
-                    f"file is damaged or its dimension is not {dim}",
+                problem = (
+                    f"is damaged: word {found + len(words) + 1} has over {_LONGEST_WORD} bytes"
                 )
+                raise FileError(stream.path, problem)
             vectors[len(words)] = np.frombuffer(data, "<f4", dim, space + 1)
             # word2vec ends each vector with a line end, gensim does not.
             words.append(data[at:space].lstrip(b"\n"))
             at = space + 1 + width
         yield words, vectors[: len(words)]
-        left -= len(words)
+        found += len(words)
     if not ended and (data[at:].strip(b"\n") or stream.read(1).strip(b"\n")):
         report.count("header_count", f"it says {count:,}, and more follows")
 
@@ -145,7 +140,7 @@ def _open_fasttext(path: Path) -> FastText:
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         at = 0
 
-        def unpack(form: str) -> tuple[int, ...]:
+        def unpack(form: str) -> tuple[Any, ...]:
             nonlocal at
             values = struct.unpack_from(form, data, at)
             at += struct.calcsize(form)
@@ -170,11 +165,7 @@ def _open_fasttext(path: Path) -> FastText:
             words.append(data[at:end])
             at = end + 10  # the byte 0, an 8-byte count, a 1-byte type
         if pruned >= 0 or unpack("<?")[0]:  # only quantised models are pruned
-            raise FileError(
-                path,
-                "is a quantised fastText model, which has no full vectors; use the original .bin "
-                "or .vec file",
-            )
+            raise FileError(path, "is a quantised fastText model; use the original .bin or .vec")
         rows, width = unpack("<2q")
         if width != dim or rows < count + (bucket if maxn > 0 else 0):
             raise ValueError("matrix and settings disagree")

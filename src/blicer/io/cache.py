@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import os
 import time
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from blicer import progress
 from blicer.errors import BlicerError
 from blicer.files import cache_folder, digest
 from blicer.io.matrices import map_safetensors, write_safetensors
-from blicer.io.vectors import LoadReport
+from blicer.io.vectors import Loaded, LoadReport
 
 _VERSION = 2  # change when a reader's result changes
 _SUM_BLOCK = 1 << 20
@@ -28,76 +29,60 @@ _SUM_BLOCK = 1 << 20
 _CLOCK_TICK_SECONDS = 0.02
 
 
-@dataclass(frozen=True)
-class Entry:
-    """Where the result of one load (this file as it is now, these options) is kept."""
-
-    source: Path
-    state: tuple[int, int]  # size and mtime of the source
-    file: Path  # named after the source's path, its state and the options
-
-    @classmethod
-    def of(cls, path: Path, options: dict[str, Any]) -> Entry | None:
-        try:
-            source = path.resolve()
-            state = _state(source)
-            folder = cache_folder() / "vectors"
-        except (OSError, RuntimeError):
-            return None
-        parts = (os.fsencode(source), list(state), {"version": _VERSION, **options})
-        name = "-".join(digest(part, length=20) for part in parts)
-        return cls(source, state, folder / f"{name}.safetensors")
-
-    def read(self) -> tuple[list[str], np.ndarray, LoadReport] | None:
-        """None when there is no entry or it is not what was written."""
-        if not self.file.is_file():
-            return None
-        try:
-            words, vectors, metadata = map_safetensors(self.file)
-            if metadata["checksum"] != _checksum(words, vectors, metadata["report"]):
-                raise ValueError("its checksum is wrong")
-            return words, vectors, LoadReport(**json.loads(metadata["report"]))
-        except (BlicerError, ValueError, KeyError, TypeError) as error:
-            progress.note(f"{self.source}: the cached copy is damaged ({error}); reading again")
-            return None
-
-    def write(self, words: list[str], vectors: np.ndarray, report: LoadReport) -> None:
-        """Best effort: a full or read-only disk costs the cache, not the load."""
-        if not self._settled():
-            return
-        about = json.dumps(asdict(report))
-        metadata = {"report": about, "checksum": _checksum(words, vectors, about)}
-        try:
-            write_safetensors(self.file, words, vectors, metadata)
+def cached(path: Path, options: dict[str, Any], parse: Callable[[], Loaded]) -> Loaded:
+    """What ``parse`` returned for this file (by path, size and mtime) and options before."""
+    try:
+        source = path.resolve()
+        state = _state(source)
+        place = digest(os.fsencode(source), length=20)
+        name = f"{place}-{digest(state, length=20)}-{digest(_VERSION, options, length=20)}"
+        file = cache_folder() / "vectors" / f"{name}.safetensors"
+        if file.is_file() and (found := _read(source, file)) is not None:
+            return found
+    except (OSError, RuntimeError):  # no home folder, or the source has gone
+        return parse()
+    words, vectors, report = parse()
+    try:
+        if _settled(source, state):
+            about = json.dumps(asdict(report))
+            checksum = _checksum(words, vectors, about)
+            write_safetensors(file, words, vectors, {"report": about, "checksum": checksum})
             # Entries of earlier states of the same file will never be asked for again.
-            place, state, _ = self.file.name.split("-")
-            for other in self.file.parent.glob(f"{place}-*"):
-                if not other.name.startswith(f"{place}-{state}-"):
+            for other in file.parent.glob(f"{place}-*"):
+                if other.name.split("-")[1] != file.name.split("-")[1]:
                     other.unlink(missing_ok=True)
-        except (BlicerError, OSError) as error:
-            progress.note(f"{self.source}: not cached ({error})")
-
-    def _settled(self) -> bool:
-        """The source is still what was read, and a later change will show in its mtime."""
-        try:
-            age = time.time() - self.state[1] / 1e9
-            if 0 <= age < _CLOCK_TICK_SECONDS:
-                time.sleep(_CLOCK_TICK_SECONDS - age)
-            return _state(self.source) == self.state
-        except OSError:
-            return False
+    except (BlicerError, OSError) as error:  # a full or read-only disk
+        progress.note(f"{source}: not cached ({error})")
+    return words, vectors, report
 
 
-def _state(source: Path) -> tuple[int, int]:
+def _read(source: Path, file: Path) -> Loaded | None:
+    try:
+        words, vectors, metadata = map_safetensors(file)
+        if metadata["checksum"] != _checksum(words, vectors, metadata["report"]):
+            raise ValueError("its checksum is wrong")
+        return words, vectors, LoadReport(**json.loads(metadata["report"]))
+    except (BlicerError, ValueError, KeyError, TypeError) as error:
+        progress.note(f"{source}: the cached copy is damaged ({error}); reading again")
+        return None
+
+
+def _state(source: Path) -> list[int]:
     status = source.stat()
-    return status.st_size, status.st_mtime_ns
+    return [status.st_size, status.st_mtime_ns]
+
+
+def _settled(source: Path, state: list[int]) -> bool:
+    """The source is still what was read, and a later change will show in its mtime."""
+    age = time.time() - state[1] / 1e9
+    if 0 <= age < _CLOCK_TICK_SECONDS:
+        time.sleep(_CLOCK_TICK_SECONDS - age)
+    return _state(source) == state
 
 
 def _checksum(words: list[str], vectors: np.ndarray, report: str) -> str:
     """Sums of all numbers' bits, block by block, show a flipped bit or a lost page."""
     data = vectors.reshape(-1).view(np.uint32)
-    sums = [
-        np.add.reduce(data[i : i + _SUM_BLOCK], dtype=np.uint64)
-        for i in range(0, len(data), _SUM_BLOCK)
-    ]
+    starts = range(0, len(data), _SUM_BLOCK)
+    sums = [np.add.reduce(data[i : i + _SUM_BLOCK], dtype=np.uint64) for i in starts]
     return digest(words, np.array(sums, dtype=np.uint64), report)

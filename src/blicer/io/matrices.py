@@ -8,9 +8,8 @@ import pickletools
 import struct
 import tokenize
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
@@ -24,9 +23,9 @@ from blicer.io.vectors import NPY_MAGIC, Batch, LoadReport, check_unicode
 _DAMAGED = (ValueError, OSError, EOFError, SyntaxError, MemoryError, tokenize.TokenError)
 
 
-def read_npy(path: Path, report: LoadReport, vocabulary: Path | None) -> Iterator[Batch]:
+def read_npy(path: Path, _: LoadReport, vocabulary: Path | None) -> Iterator[Batch]:
     matrix = read_matrix(path).astype(np.float32, copy=False)  # float32 stays mapped
-    yield _with_words(matrix, vocabulary or _find_vocabulary(path), report)
+    yield _with_words(matrix, vocabulary or _find_vocabulary(path))
 
 
 def read_matrix(path: Path) -> np.ndarray:
@@ -34,32 +33,26 @@ def read_matrix(path: Path) -> np.ndarray:
     try:
         matrix = np.load(path, mmap_mode="r", allow_pickle=False)
     except _DAMAGED as error:
-        problem = f"is not a complete NumPy array ({error})"
         if "object" in str(error).lower():
-            problem = (
-                "holds pickled Python objects, which are never executed here; "
-                "expected a 2-d array of numbers (save it again with np.save(path, matrix))"
-            )
-        raise FileError(path, problem) from error
+            problem = "holds pickled Python objects, which are never executed; save numbers only"
+            raise FileError(path, problem) from error
+        raise FileError(path, f"is not a complete NumPy array ({error})") from error
     if not isinstance(matrix, np.ndarray):
         raise FileError(path, "holds several arrays; expected one .npy matrix")
     if matrix.ndim != 2 or matrix.dtype.kind not in "fiu" or 0 in matrix.shape:
-        raise FileError(
-            path,
-            "expected a 2-d array of numbers, one row a word, "
-            f"found shape {matrix.shape} of {matrix.dtype}",
-        )
+        found = f"shape {matrix.shape} of {matrix.dtype}"
+        raise FileError(path, f"expected a 2-d array of numbers, one row a word; found {found}")
     return matrix
 
 
-def read_torch(path: Path, report: LoadReport, vocabulary: Path | None) -> Iterator[Batch]:
+def read_torch(path: Path, _: LoadReport, vocabulary: Path | None) -> Iterator[Batch]:
     if path.name.endswith("_voc.npy"):
         vocabulary = vocabulary or path
         path = path.with_name(path.name.removesuffix("_voc.npy") + "_emb.pt")
     partner = path.with_name(path.name.removesuffix("_emb.pt") + "_voc.npy")
     if vocabulary is None and path.name.endswith("_emb.pt") and partner.is_file():
         vocabulary = partner
-    yield _with_words(_read_tensor(path), vocabulary or _find_vocabulary(path), report)
+    yield _with_words(_read_tensor(path), vocabulary or _find_vocabulary(path))
 
 
 def _read_tensor(path: Path) -> np.ndarray:
@@ -69,15 +62,11 @@ def _read_tensor(path: Path) -> np.ndarray:
 
     try:
         value = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:
-        # torch raises many kinds for a file that is cut off or holds more than tensors.
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise FileError(
-            path, f"holds no plain tensor, and nothing else is executed here ({reason[:200]})"
-        ) from error
-    usable = isinstance(value, torch.Tensor) and value.ndim == 2 and not value.is_complex()
-    if not usable or value.shape[1] == 0:
-        found = f"shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else type(value)
+    except Exception as error:  # torch raises many kinds for a file with more than tensors
+        reason = (str(error) or type(error).__name__).splitlines()[0][:200]
+        raise FileError(path, f"holds no plain tensor ({reason})") from error
+    found = tuple(value.shape) if isinstance(value, torch.Tensor) else type(value).__name__
+    if len(found) != 2 or 0 in found or value.is_complex():
         raise FileError(path, f"expected a 2-d tensor, one row a word; found {found}")
     matrix: np.ndarray = value.detach().to(torch.float32).contiguous().numpy()
     return matrix
@@ -93,41 +82,31 @@ def _find_vocabulary(matrix_path: Path) -> Path:
     for candidate in candidates:
         if candidate.is_file():
             return candidate
-    raise FileError(
-        matrix_path,
-        f"is a matrix without words; expected its words, one a line, in {candidates[0].name} "
-        "beside it, or give vocabulary=",
-    )
+    problem = f"is a matrix without words; expected them, one a line, in {candidates[0].name}"
+    raise FileError(matrix_path, f"{problem}, or give vocabulary=")
 
 
-def _with_words(matrix: np.ndarray, vocabulary: Path, report: LoadReport) -> Batch:
+def _with_words(matrix: np.ndarray, vocabulary: Path) -> Batch:
     """The matrix with its words: one a line, or a NumPy array of them."""
     with Stream(vocabulary) as stream:
         data = stream.read_all()
     if data.startswith(NPY_MAGIC):
         raw = [word.encode("utf-8", "surrogatepass") for word in _array_words(vocabulary, data)]
     else:
-        raw = _lines(vocabulary, data, len(matrix), report)
+        raw = _lines(vocabulary, data, len(matrix))
     if len(raw) != len(matrix):
-        raise FileError(
-            vocabulary, f"has {len(raw):,} words but the matrix has {len(matrix):,} rows"
-        )
+        problem = f"has {len(raw):,} words but the matrix has {len(matrix):,} rows"
+        raise FileError(vocabulary, problem)
     return Batch.decoded(raw, matrix, "row", whole=True)
 
 
-def _lines(path: Path, data: bytes, rows: int, report: LoadReport) -> list[bytes]:
-    if data.startswith(BOM):
-        data = data.removeprefix(BOM)
-        report.count("bom")
+def _lines(path: Path, data: bytes, rows: int) -> list[bytes]:
     if b"\0" in data[:4096]:
         raise FileError(path, "is not a text file; expected one UTF-8 word a line")
-    lines = data.removesuffix(b"\n").split(b"\n")
+    lines = data.removeprefix(BOM).removesuffix(b"\n").split(b"\n")
     while len(lines) > rows and not lines[-1].strip():
         lines.pop()
-        report.count("blank", f"{path.name}, line {len(lines) + 1}")
-    report.count("crlf", n=sum(line.endswith(b"\r") for line in lines))
-    words = (line.removesuffix(b"\r") for line in lines)
-    return [word if word.strip(b" \t") else b"" for word in words]
+    return [line.removesuffix(b"\r") if line.strip() else b"" for line in lines]
 
 
 def _array_words(path: Path, data: bytes) -> list[str]:
@@ -138,26 +117,24 @@ def _array_words(path: Path, data: bytes) -> list[str]:
             return _pickled_words(path, data)
         raise FileError(path, f"is not a readable NumPy array ({error})") from error
     if array.dtype.kind != "U" or array.ndim != 1:
-        raise FileError(
-            path, f"expected a 1-d array of strings, found {array.ndim}-d of {array.dtype}"
-        )
+        found = f"{array.ndim}-d of {array.dtype}"
+        raise FileError(path, f"expected a 1-d array of strings, found {found}")
     return [str(word) for word in array]
 
 
 # Pickled words: the opcodes are read, never executed
 
 
-@dataclass
-class _Inert:
-    """A name or a call that the pickle mentions and that is never looked up or made."""
-
-    name: str
-    arguments: Any = None
-    state: Any = None
-
-
 class _Refused(Exception):
     """The pickle holds more than words."""
+
+
+class _Call(NamedTuple):
+    """A function that the pickle names, which is neither looked up nor called."""
+
+    function: str
+    arguments: Any = None
+    state: Any = None
 
 
 _MARK = object()
@@ -169,11 +146,12 @@ _LITERAL_NAMES = """
 _LITERALS = frozenset(_LITERAL_NAMES.split())
 _CONSTANTS: dict[str, Any] = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, "MARK": _MARK}
 _EMPTY = {"EMPTY_LIST": list, "EMPTY_TUPLE": tuple, "EMPTY_DICT": dict}
+_TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 
 
 def _pickled_words(path: Path, data: bytes) -> list[str]:
     """The words in the order of the matrix, from an array, a list or a word -> row mapping."""
-    convert = "save the words as text, one a line, in the order of the matrix, and give vocabulary="
+    convert = "save the words as text, one a line, and give vocabulary="
     try:
         header = "<H" if data[6] == 1 else "<I"  # by the version of the .npy format
         (length,) = struct.unpack_from(header, data, 8)
@@ -189,11 +167,12 @@ def _read_pickle(data: bytes) -> Any:
     memo: dict[int, Any] = {}
 
     def since_mark() -> list[Any]:
-        at = max(i for i, item in enumerate(stack) if item is _MARK)
-        items = stack[at + 1 :]
-        del stack[at:]
-        return items
+        items: list[Any] = []
+        while (item := stack.pop()) is not _MARK:
+            items.append(item)
+        return items[::-1]
 
+    argument: Any
     for opcode, argument, _ in pickletools.genops(data):
         name = opcode.name
         if name in _LITERALS:
@@ -206,9 +185,8 @@ def _read_pickle(data: bytes) -> Any:
             memo[len(memo) if name == "MEMOIZE" else argument] = stack[-1]
         elif name in ("GET", "BINGET", "LONG_BINGET"):
             stack.append(memo[argument])
-        elif name in ("TUPLE1", "TUPLE2", "TUPLE3"):
-            n = int(name[-1])
-            stack[-n:] = [tuple(stack[-n:])]
+        elif name in _TUPLES:
+            stack[-_TUPLES[name] :] = [tuple(stack[-_TUPLES[name] :])]
         elif name == "TUPLE":
             stack.append(tuple(since_mark()))
         elif name in ("APPEND", "APPENDS"):
@@ -218,16 +196,13 @@ def _read_pickle(data: bytes) -> Any:
             items = [stack.pop(), stack.pop()][::-1] if name == "SETITEM" else since_mark()
             stack[-1].update(zip(items[::2], items[1::2], strict=True))
         elif name == "GLOBAL":
-            stack.append(_Inert(argument.replace(" ", ".")))
+            stack.append(_Call(argument.replace(" ", ".")))
         elif name == "STACK_GLOBAL":
-            attribute, module = stack.pop(), stack.pop()
-            stack.append(_Inert(f"{module}.{attribute}"))
+            stack[-2:] = [_Call(".".join(stack[-2:]))]
         elif name == "REDUCE":
-            arguments, function = stack.pop(), stack.pop()
-            stack.append(_Inert(function.name, arguments))
+            stack[-2:] = [stack[-2]._replace(arguments=stack[-1])]
         elif name == "BUILD":
-            state = stack.pop()
-            stack[-1].state = state
+            stack[-2:] = [stack[-2]._replace(state=stack[-1])]
         elif name == "STOP":
             return stack.pop()
         elif name not in ("PROTO", "FRAME"):
@@ -235,12 +210,11 @@ def _read_pickle(data: bytes) -> Any:
     raise _Refused("no end")
 
 
-def _words(array: Any) -> list[str]:
-    if not isinstance(array, _Inert) or not array.name.endswith(".multiarray._reconstruct"):
-        found = array.name if isinstance(array, _Inert) else type(array).__name__
-        raise _Refused(f"found {found}")
-    items = array.state[4]
-    if len(items) == 1 and isinstance(items[0], (dict, list, tuple)):
+def _words(value: Any) -> list[str]:
+    if not isinstance(value, _Call) or not value.function.endswith(".multiarray._reconstruct"):
+        raise _Refused("it is no array")
+    items = value.state[4]
+    if len(items) == 1 and isinstance(items[0], (dict, list)):
         items = items[0]
     if isinstance(items, dict):  # word -> row, or row -> word
         by_word = all(isinstance(key, str) for key in items)
@@ -258,11 +232,10 @@ def _words(array: Any) -> list[str]:
 def _integer(value: Any) -> int:
     if isinstance(value, int):
         return value
-    if isinstance(value, _Inert) and value.name.endswith(".multiarray.scalar"):
-        data = value.arguments[1]
-        if isinstance(data, _Inert):  # old pickles write bytes as a call of _codecs.encode
-            data = data.arguments[0]
-        raw = data.encode("latin-1") if isinstance(data, str) else data
+    if isinstance(value, _Call) and value.function.endswith(".multiarray.scalar"):
+        raw = value.arguments[1]
+        if isinstance(raw, _Call):  # old pickles write bytes as a call of _codecs.encode
+            raw = raw.arguments[0].encode("latin-1")
         return int.from_bytes(raw, "little", signed=True)
     raise _Refused(f"found {type(value).__name__} for a row number")
 
@@ -271,7 +244,9 @@ def _integer(value: Any) -> int:
 
 _KIND = "blicer.embeddings"
 _LONGEST_HEADER = 1 << 24
-_DTYPES = {"F32": np.dtype("<f4"), "U8": np.dtype("u1"), "I8": np.dtype("i1")}
+_DTYPES: dict[str, np.dtype[Any]] = {
+    name: np.dtype(dtype) for name, dtype in (("F32", "<f4"), ("U8", "u1"), ("I8", "i1"))
+}
 
 
 def write_safetensors(

@@ -14,14 +14,6 @@ from typing import IO, Any
 
 from blicer.errors import FileError
 
-_MAGIC = {
-    "gzip": rb"\x1f\x8b",
-    "xz": rb"\xfd7zXZ\x00",
-    "zstd": rb"\x28\xb5\x2f\xfd",
-    "bzip2": rb"BZh[1-9]1AY&SY",
-    "zip": rb"PK\x03\x04",
-}
-
 
 def _zstd(raw: IO[bytes]) -> Any:
     import pyarrow
@@ -29,12 +21,24 @@ def _zstd(raw: IO[bytes]) -> Any:
     return pyarrow.CompressedInputStream(raw, "zstd")
 
 
-_OPENERS: dict[str, Callable[[IO[bytes]], Any]] = {
-    "gzip": lambda raw: gzip.GzipFile(fileobj=raw),
-    "xz": lzma.LZMAFile,
-    "bzip2": bz2.BZ2File,
-    "zstd": _zstd,
+def _only_member(raw: IO[bytes]) -> IO[bytes]:
+    archive = zipfile.ZipFile(raw)
+    members = [name for name in archive.namelist() if not name.endswith("/")]
+    if len(members) != 1:
+        raise zipfile.BadZipFile(f"it has {len(members)} files, expected one: unzip it")
+    return archive.open(members[0])
+
+
+# Name: first bytes, how to open it.
+_COMPRESSIONS: dict[str, tuple[bytes, Callable[[IO[bytes]], Any]]] = {
+    "gzip": (rb"\x1f\x8b", lambda raw: gzip.GzipFile(fileobj=raw)),
+    "xz": (rb"\xfd7zXZ\x00", lzma.LZMAFile),
+    "zstd": (rb"\x28\xb5\x2f\xfd", _zstd),
+    "bzip2": (rb"BZh[1-9]1AY&SY", bz2.BZ2File),
+    "zip": (rb"PK\x03\x04", _only_member),
 }
+_BROKEN = (OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile)
+_ZIP_REFUSED = (RuntimeError, NotImplementedError)  # encrypted, or compressed by a rare method
 
 
 class Stream:
@@ -54,26 +58,8 @@ class Stream:
             self.start = self._raw.peek(16)[:16]
         except OSError as error:
             raise FileError(path, f"cannot be read ({error.strerror or error})") from error
-        names = (name for name, magic in _MAGIC.items() if re.match(magic, self.start))
-        self.compression = next(names, None)
-
-    def _open(self) -> Any:
-        if self.compression == "zip":
-            return self._only_member()
-        return self._raw if self.compression is None else _OPENERS[self.compression](self._raw)
-
-    def _only_member(self) -> IO[bytes]:
-        try:
-            archive = zipfile.ZipFile(self._raw)
-            members = [name for name in archive.namelist() if not name.endswith("/")]
-            if len(members) == 1:
-                return archive.open(members[0])
-        # Encrypted, compressed by a rare method, or damaged.
-        except (RuntimeError, NotImplementedError, zipfile.BadZipFile, OSError) as error:
-            raise FileError(self.path, f"is a zip archive that cannot be read ({error})") from error
-        raise FileError(
-            self.path, f"is a zip archive of {len(members)} files; expected one file: unzip it"
-        )
+        found = (name for name, (magic, _) in _COMPRESSIONS.items() if re.match(magic, self.start))
+        self.compression = next(found, None)
 
     def read(self, size: int) -> bytes:
         """Exactly ``size`` bytes unless the file ends before."""
@@ -81,24 +67,20 @@ class Stream:
         self._pushed = self._pushed[size:]
         missing = size - sum(map(len, parts))
         try:
-            self._file = self._file or self._open()
+            if self._file is None:
+                name = self.compression
+                self._file = self._raw if name is None else _COMPRESSIONS[name][1](self._raw)
             while missing > 0 and (part := self._file.read(missing)):
                 parts.append(part)
                 missing -= len(part)
-        except (OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile) as error:
+        except (*_BROKEN, *_ZIP_REFUSED) as error:
+            what = f"the {self.compression} archive" if self.compression else "it"
             reason = getattr(error, "strerror", None) or error
-            if self.compression is None:
-                raise FileError(self.path, f"cannot be read ({reason})") from error
-            raise FileError(
-                self.path,
-                f"the {self.compression} archive is broken or cut off ({reason}); "
-                "download or copy it again",
-            ) from error
+            raise FileError(self.path, f"{what} is broken or cut off ({reason})") from error
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def read_all(self) -> bytes:
-        parts = iter(lambda: self.read(1 << 24), b"")
-        return b"".join(parts)
+        return b"".join(iter(lambda: self.read(1 << 24), b""))
 
     def peek(self, size: int) -> bytes:
         """The next bytes, without moving on."""

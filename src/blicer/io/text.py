@@ -38,7 +38,6 @@ def read_text(path: Path, report: LoadReport, _: Path | None = None) -> Iterator
         complete = len(sample) < _SAMPLE_BYTES
         if sample.startswith(BOM):
             sample = sample.removeprefix(stream.read(len(BOM)))
-            report.count("bom")
         layout = recognise_layout(path, sample, complete=complete)
         expected = _expected_rows(sample, path.stat().st_size, stream.compression is not None)
         if layout.header is not None and layout.header[1] != layout.dim:
@@ -193,7 +192,7 @@ def _is_decimal(token: bytes) -> bool:
 
 # Blocks of lines
 
-_SPACE, _TAB, _NEWLINE, _RETURN = 32, 9, 10, 13
+_SPACE, _TAB, _NEWLINE = 32, 9, 10
 
 
 def read_block(data: bytes, layout: Layout) -> Batch:
@@ -203,8 +202,6 @@ def read_block(data: bytes, layout: Layout) -> Batch:
     batch = _read_lines(data + b"\n", layout)
     if batch.problems and batch.problems[0][0] in ("wrong_length", "not_numbers"):
         batch.problems = [("truncated", 0, batch.problems[0][2])]
-    else:
-        batch.problems.append(("no_final_newline", 0, ""))
     return batch
 
 
@@ -235,8 +232,6 @@ def _read_lines(data: bytes, layout: Layout) -> Batch:
         others = np.setdiff1d(np.arange(len(ends)), lines).tolist()
         bounds = [(line, line_starts[line], line_ends[line]) for line in others]
         _read_carefully(batch, data, bounds, layout.dim)
-    returns = np.flatnonzero(text[np.maximum(line_ends - 1, 0)] == _RETURN)
-    batch.problems += [("crlf", line, "") for line in returns.tolist()]
     return batch
 
 

@@ -6,6 +6,7 @@ Every reader is a generator of ``Batch``es, so that case folding, duplicates, Na
 
 from __future__ import annotations
 
+import codecs
 import re
 import struct
 import zipfile
@@ -33,7 +34,7 @@ READERS = {
 _CACHED = ("text", "word2vec", "fasttext")  # parsing these costs more than reading the cache
 _WITHOUT_WORDS = ("npy", "contrastive")
 
-# What can be wrong: what is counted, and the rest of the sentence. These kinds cost a vector …
+# What a report counts, and the rest of the sentence. These kinds cost a vector …
 _DROPPED = {
     "wrong_length": ("line", "of the wrong length dropped"),
     "truncated": ("vector", "cut off at the end of the file, dropped"),
@@ -44,38 +45,45 @@ _DROPPED = {
     "duplicate": ("duplicate word", "dropped (the first one is kept)"),
     "case_merged": ("word", "dropped (same as an earlier one except for case)"),
 }
-# … and these were repaired, or are only worth knowing.
+# … these were repaired, or are only worth knowing …
 _NOTED = {
     "header_count": ("", "the header gives another number of words than the file has"),
     "header_dimension": ("", "the header gives another dimension than the lines have"),
     "zero": ("word", "with an all-zero vector (kept)"),
     "space_in_word": ("word", "with a space, no-break space or line separator inside (kept)"),
     "blank": ("blank line", "skipped"),
-    "bom": ("", "a byte-order mark at the start was removed"),
-    "crlf": ("line", "ending with CR LF (read as LF)"),
-    "no_final_newline": ("", "the last line has no line end (kept)"),
 }
-_EXAMPLES_KEPT = 3
-_FEWEST_BAD_WORDS, _MOST_BAD_WORDS = 20, 0.05  # from there on the whole file is not UTF-8
+# … and these are about dictionaries.
+_DICTIONARY = {
+    "unreadable": ("line", "that could not be read"),
+    "header": ("", "the first line was taken for a header"),
+    "comment": ("line", "beginning with # taken for comments (\\# begins a word with it)"),
+    "repeated": ("repeated pair", "kept once (the fit of a map counts them as often as listed)"),
+    "lowercased": ("pair", "folded to lower case"),
+    "score": ("line", "with a score after the pair; not used"),
+    "extra_column": ("line", "with further columns, which were not read"),
+    "separator": ("target", "with separators inside, kept whole (split_targets= splits them)"),
+}
+_SENTENCES = {**_DROPPED, **_NOTED, **_DICTIONARY}
+_EXAMPLES_KEPT = 5
 
 
 @dataclass
 class LoadReport:
     """Counts of what was dropped or odd, by kind, with examples; false if the file was clean."""
 
-    format: str = ""
+    format: str = ""  # of a dictionary: its delimiter
     language: str | None = None  # if the file says it
     counts: dict[str, int] = field(default_factory=dict)
     examples: dict[str, list[str]] = field(default_factory=dict)
 
-    def count(self, kind: str, example: str = "", n: int = 1) -> None:
-        if kind not in _DROPPED and kind not in _NOTED:
+    def count(self, kind: str, example: str = "") -> None:
+        if kind not in _SENTENCES:
             raise KeyError(f"unknown kind of problem: {kind}")
-        if n > 0:
-            self.counts[kind] = self[kind] + n
-            examples = self.examples.setdefault(kind, [])
-            if example and len(examples) < _EXAMPLES_KEPT:
-                examples.append(example)
+        self.counts[kind] = self[kind] + 1
+        examples = self.examples.setdefault(kind, [])
+        if example and len(examples) < _EXAMPLES_KEPT:
+            examples.append(example)
 
     def __bool__(self) -> bool:
         return bool(self.counts)
@@ -89,16 +97,13 @@ class LoadReport:
         return sum(self[kind] for kind in _DROPPED)
 
     def lines(self) -> list[str]:
-        """One sentence for each kind of problem, with examples."""
+        """One sentence for each kind, with examples; none for a clean file."""
         sentences = []
-        for kind, (noun, text) in (_DROPPED | _NOTED).items():
-            if not (n := self[kind]):
-                continue
-            if noun:
-                text = f"{n:,} {noun}{'' if n == 1 else 's'} {text}"
-            if examples := self.examples[kind]:
-                text += f": {', '.join(examples)}{', …' if n > len(examples) else ''}"
-            sentences.append(text)
+        for kind, (noun, text) in _SENTENCES.items():
+            if n := self[kind]:
+                said = f"{n:,} {noun}{'' if n == 1 else 's'} {text}" if noun else text
+                examples = self.examples[kind] + ["…"] * (n > len(self.examples[kind]) > 0)
+                sentences.append(": ".join([said, ", ".join(examples)] if examples else [said]))
         return sentences
 
 
@@ -135,6 +140,7 @@ class Batch:
 
 
 Reader = Callable[[Path, LoadReport, "Path | None"], Iterator[Batch]]
+Loaded = tuple[list[str], np.ndarray, LoadReport]
 
 
 def load(
@@ -145,51 +151,46 @@ def load(
     cache: bool = True,
     vocabulary: Path | None = None,
     format: str = "auto",
-) -> tuple[list[str], np.ndarray, LoadReport]:
-    """Words, vectors and report; the arguments are those of ``Embeddings.load``."""
+) -> Loaded:
+    """Words, vectors and report. The arguments are those of ``Embeddings.load``."""
     if format not in ("auto", *READERS):
         raise InputError(f"format must be auto, {', '.join(READERS)}; found {format!r}")
-    if not path.exists():
-        raise FileError(path, "does not exist")
-    if path.is_dir():
-        raise FileError(path, "is a folder; expected a file")
-    if not path.is_file():  # a pipe cannot be read twice
-        raise FileError(path, "is a pipe or a device; expected a file: write it to one first")
+    if not path.is_file():  # nor a pipe, which cannot be read twice
+        raise FileError(path, "is not a file" if path.exists() else "does not exist")
     if format == "auto":
         format = recognise_format(path)
     if vocabulary is not None and format not in _WITHOUT_WORDS:
         raise InputError(f"vocabulary= is for matrix files; {path} ({format}) has its words")
-    entry = None
-    if cache and format in _CACHED:
-        from blicer.io.cache import Entry
-
-        entry = Entry.of(path, {"max_words": max_words, "lowercase": lowercase, "format": format})
-        if entry is not None and (found := entry.read()) is not None:
-            return found
-    report = LoadReport(format)
     module, name = READERS[format]
-    reader: Reader = getattr(import_module(module), name)
-    collector = Collector(report, max_words=max_words, lowercase=lowercase)
-    with progress.task(f"Reading {path.name}", total=path.stat().st_size) as task:
-        for batch in reader(path, report, vocabulary):
-            collector.add(batch)
-            task.advance(batch.position - task.done)
-            if collector.full:
-                break
-    _check_usable(path, len(collector.words), report)
-    words, vectors = collector.words, collector.matrix()
-    if entry is not None:
-        entry.write(words, vectors, report)
-    return words, vectors, report
+
+    def parse() -> Loaded:
+        report = LoadReport(format)
+        reader: Reader = getattr(import_module(module), name)
+        collector = Collector(report, max_words=max_words, lowercase=lowercase)
+        with progress.task(f"Reading {path.name}", total=path.stat().st_size) as task:
+            for batch in reader(path, report, vocabulary):
+                collector.add(batch)
+                task.advance(batch.position - task.done)
+                if collector.full:
+                    break
+        _check_usable(path, collector, report)
+        return collector.words, collector.matrix(), report
+
+    if not cache or format not in _CACHED:
+        return parse()
+    from blicer.io.cache import cached
+
+    options = {"max_words": max_words, "lowercase": lowercase, "format": format}
+    return cached(path, options, parse)
 
 
-def _check_usable(path: Path, words: int, report: LoadReport) -> None:
+def _check_usable(path: Path, collector: Collector, report: LoadReport) -> None:
     """A file that is mostly unreadable is refused, not reduced to what happens to parse."""
-    total, not_utf8 = words + report.dropped, report["not_utf8"]
+    words, not_utf8 = len(collector.words), report["not_utf8"]
+    total = words + report.dropped
     broken = report["wrong_length"] + report["not_numbers"] + report["truncated"]
-    readable = total - broken - not_utf8
-    other_encoding = not_utf8 >= _FEWEST_BAD_WORDS and not_utf8 > _MOST_BAD_WORDS * total
-    if not words or broken > readable or other_encoding:
+    other_encoding = not_utf8 >= 20 and not_utf8 > 0.05 * total
+    if not words or broken > collector.offered or other_encoding:
         why = "; ".join(report.lines())
         raise FileError(path, f"only {words:,} of {total:,} entries are usable: {why}")
 
@@ -206,6 +207,7 @@ class Collector:
 
     def __init__(self, report: LoadReport, *, max_words: int | None, lowercase: bool) -> None:
         self.words: list[str] = []
+        self.offered = 0  # rows of all batches
         self._report, self._max_words, self._lowercase = report, max_words, lowercase
         self._first: dict[str, str] = {}  # key (folded) -> the word as it was first written
         self._matrix = np.empty((0, 0), dtype=np.float32)
@@ -216,6 +218,7 @@ class Collector:
 
     def add(self, batch: Batch) -> None:
         start = len(self.words)
+        self.offered += len(batch.words)
         kept, consumed = self._select(batch)
         last = batch.numbers[consumed - 1] if self.full else batch.size
         for kind, number, detail in batch.problems:
@@ -297,9 +300,7 @@ NPY_MAGIC = b"\x93NUMPY"
 _TORCH_LEGACY = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."
 _SNIFFED = 1 << 16
 HEADER = re.compile(rb"[ \t]*(\d{1,15})[ \t]+(\d{1,9})[ \t\r]*")  # word2vec's: words, dimension
-_NUMBER = re.compile(
-    rb"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?(nan|inf|infinity)", re.IGNORECASE
-)
+_NUMBER = re.compile(rb"(?i)[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?(nan|inf|infinity)")
 
 
 def is_number(token: bytes | str) -> bool:
@@ -340,35 +341,24 @@ def format_of_content(path: Path, head: bytes) -> str:
     if head.startswith(NPY_MAGIC):
         raise FileError(path, "is a compressed .npy; decompress it first")
     if head[:1] == b"\x80" and head[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"):
-        raise FileError(
-            path,
-            "is a Python pickle, which is never executed here; save the vectors in another form "
-            "(in gensim: model.wv.save_word2vec_format('vectors.vec'))",
-        )
+        raise FileError(path, "is a Python pickle, which is never executed; save it as .vec")
     if head.startswith(b"\x89HDF\r\n"):
         raise FileError(path, "is HDF5; expected word vectors: save them as text or .npy")
     return "word2vec" if _is_word2vec_binary(head) else "text"
 
 
 def _is_word2vec_binary(head: bytes) -> bool:
-    """A header line, then a word, a space and bytes that are no digits but sensible floats."""
+    """A header line, then lines that do not end in numbers, and bytes that no text has."""
     line, _, rest = head.partition(b"\n")
-    header = HEADER.fullmatch(line)
-    tokens = rest.partition(b"\n")[0].split()
-    if header is None or not rest or (len(tokens) > 1 and is_number(tokens[-1])):
+    lines = [line.split() for line in rest.split(b"\n")[:20]]
+    numeric = [is_number(tokens[-1]) for tokens in lines if len(tokens) > 1]
+    if not HEADER.fullmatch(line) or 2 * sum(numeric) >= len(numeric) > 0:
         return False
-    dim = int(header[2])
-    sample = rest[: max(64, 4 * dim)]
-    if 2 * sum(byte in b"0123456789.-+eE \t\r\n" for byte in sample) >= len(sample):
-        return False
-    if any(byte < 32 and byte not in b"\t\r\n" for byte in sample):
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(rest)
+    except UnicodeDecodeError:
         return True
-    start = sample.find(b" ") + 1
-    count = min(dim, (len(sample) - start) // 4)
-    if start == 0 or count <= 0:
-        return False
-    values = struct.unpack_from(f"<{count}f", sample, start)
-    return all(value == 0 or 1e-12 < abs(value) < 1e6 for value in values)
+    return re.search(rb"[\x00-\x08\x0e-\x1f]", rest) is not None
 
 
 def _is_torch_archive(path: Path) -> bool:
