@@ -59,10 +59,10 @@ def test_inspect_dictionary(run, seeds: Path) -> None:
     assert (facts["pairs"], facts["source_words"], facts["target_words"]) == (5, 4, 5)
     assert (facts["source_script"], facts["target_script"]) == ("Latin", "Cyrillic")
     assert (facts["targets_per_word"], facts["most_targets"]) == (1.25, 2)
-    assert (facts["expressions"], facts["comments"], facts["unreadable"]) == (1, 1, 1)
+    assert (facts["expressions"], facts["identical"]) == (1, 0)
     assert facts["sample"][0] == ["cat", "кот"]
     assert any("could not be read: line 6 (one column" in line for line in facts["problems"])
-    assert any("1 pairs have a Cyrillic source" in line for line in facts["problems"])
+    assert any("1 line beginning with #" in line for line in facts["problems"])
     text = run("inspect", seeds)
     assert text.code == 0
     assert "seeds.tsv: dictionary" in text.out

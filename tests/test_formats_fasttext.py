@@ -94,7 +94,7 @@ def test_word_vectors(
     assert found.report.format == "fasttext"
     expected = [naive_vector(matrix, row, minn, maxn) for row in range(len(WORDS))]
     np.testing.assert_allclose(found.vectors, expected, rtol=0, atol=1e-6)
-    assert found.report.counts == {"space_in_word": 1}
+    assert not found.report
 
 
 def test_known_hashes() -> None:

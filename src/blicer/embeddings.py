@@ -100,10 +100,7 @@ class Embeddings:
         words = getattr(vectors, "index_to_key", None)
         matrix = getattr(vectors, "vectors", None)
         if words is None or matrix is None:
-            raise InputError(
-                "from_gensim expects a KeyedVectors of gensim 4 or later, "
-                f"found {type(vectors).__name__}"
-            )
+            raise InputError(f"expected gensim 4's KeyedVectors, found {type(vectors).__name__}")
         return cls(words, matrix, language)
 
     def save(self, path: str | Path) -> None:

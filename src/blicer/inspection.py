@@ -84,38 +84,24 @@ def _dictionary(path: Path, encoding: str | None) -> dict[str, Any]:
     listed, report = read_dictionary(path, encoding=encoding)
     lexicon = Lexicon(listed)
     pairs, sources, targets = lexicon.pairs, lexicon.targets, lexicon.reverse().targets
-    scripts = _main_script(sources), _main_script(targets)
-    problems = report.lines()
-    swapped = [pair for pair in pairs if (_script(pair[1]), _script(pair[0])) == scripts]
-    if swapped and scripts[0] != scripts[1]:
-        problems.append(
-            f"{len(swapped)} pairs have a {scripts[1]} source and a {scripts[0]} target, such as "
-            f"{swapped[0][0]!r} and {swapped[0][1]!r}; are their columns swapped?"
-        )
     return {
         "separator": report.format,
         "pairs": len(pairs),
         "source_words": len(sources),
         "target_words": len(targets),
-        "source_script": scripts[0],
-        "target_script": scripts[1],
+        "source_script": _script(sources),
+        "target_script": _script(targets),
         "targets_per_word": len(pairs) / len(sources),
         "most_targets": max(map(len, sources.values())),
         "expressions": sum(" " in source or " " in target for source, target in pairs),
         "identical": sum(source == target for source, target in pairs),
-        "comments": report["comment"],
-        "unreadable": report["unreadable"],
         "sample": [list(pair) for pair in pairs[:5]],
-        "problems": problems,
+        "problems": report.lines(),
     }
 
 
-def _script(word: str) -> str | None:
-    """The script of a word's first letter, as Unicode names it: Latin, Cyrillic, Hebrew..."""
-    letter = next(filter(str.isalpha, word), None)
-    return letter and unicodedata.name(letter, "unknown").split()[0].capitalize()
-
-
-def _main_script(words: Iterable[str]) -> str | None:
-    scripts = Counter(script for word in words if (script := _script(word)))
-    return scripts.most_common(1)[0][0] if scripts else None
+def _script(words: Iterable[str]) -> str | None:
+    """The script of most words' first letter, as Unicode names it: Latin, Cyrillic, Hebrew..."""
+    letters = (letter for word in words if (letter := next(filter(str.isalpha, word), None)))
+    scripts = Counter(unicodedata.name(letter, "unknown").split()[0] for letter in letters)
+    return scripts.most_common(1)[0][0].capitalize() if scripts else None

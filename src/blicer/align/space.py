@@ -121,8 +121,8 @@ class Space:
         if measured is not None:
             description["hubness"] = {"k_csls": measured[0]}
         with atomic_folder(folder) as temporary:
-            self.source.save(temporary / "source")
-            self.target.save(temporary / "target")
+            self.source.save(temporary / "source.safetensors")
+            self.target.save(temporary / "target.safetensors")
             if measured is not None:
                 save_file(dict(zip(SIDES, measured[1], strict=True)), temporary / HUBNESS)
             write_marker(temporary, DESCRIPTION, description)
@@ -134,7 +134,7 @@ class Space:
         description = read_description(folder)
         source, target = (
             Embeddings.load(
-                folder / side,
+                folder / f"{side}.safetensors",
                 lowercase=False,
                 cache=False,
                 language=description[side].get("language"),

@@ -119,9 +119,7 @@ class FastText:
 def read_fasttext(path: Path, report: LoadReport, _: Path | None = None) -> Iterator[Batch]:
     with Stream(path) as stream:
         if stream.compression is not None:
-            raise FileError(
-                path, f"is a {stream.compression} archive of a fastText model; unpack it"
-            )
+            raise FileError(path, f"is a {stream.compression} archive of a model; unpack it")
     try:
         model = _open_fasttext(path)
     except (struct.error, ValueError, OverflowError) as error:

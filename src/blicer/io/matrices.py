@@ -270,9 +270,7 @@ def map_safetensors(path: Path) -> tuple[list[str], np.ndarray, dict[str, str]]:
     """Words, memory-mapped vectors and metadata of what ``write_safetensors`` wrote."""
     tensors, metadata = map_tensors(path)
     if metadata.get("kind") != _KIND or not {"vectors", "words"} <= tensors.keys():
-        raise FileError(
-            path, "is a safetensors file, but not of vectors that Embeddings.save wrote"
-        )
+        raise FileError(path, "is not a safetensors file that Embeddings.save wrote")
     vectors = tensors["vectors"]
     try:
         words = json.loads(tensors["words"].tobytes())

@@ -120,28 +120,21 @@ def recognise_layout(path: Path, sample: bytes, *, complete: bool) -> Layout:
     lines = sample.split(b"\n")
     if not complete or not lines[-1].strip(_BLANKS):
         lines.pop()  # cut off by the sample, or nothing after the last line end
-    total, lines = len(lines), lines[: _SAMPLE_LINES + 1]
     if not lines:
         raise FileError(path, "has no line end in its first megabytes; expected one word a line")
     found = HEADER.fullmatch(lines[0])
     header = (int(found[1]), int(found[2])) if found else None
-    body = [line for line in lines[1 if header else 0 :] if line.strip(_BLANKS)]
+    lines = lines[1 if header else 0 : _SAMPLE_LINES]
+    body = [line for line in lines if line.strip(_BLANKS)]
     if not body:
         raise FileError(path, "has a header but no vectors")
     # The commonest number of numbers at the end of a line; the header settles a tie.
     votes = Counter(n for line in body if (n := _numbers_at_end(_tokens(line))))
     if not votes:
         shown = body[0][:60].decode("utf-8", errors="replace").strip()
-        raise FileError(
-            path, f"is not a vector file: expected a word and its numbers, found {shown!r}"
-        )
+        raise FileError(path, f"expected a word and its numbers, found {shown!r}")
     most = max(votes.values())
     dim = max((n for n in votes if votes[n] == most), key=lambda n: (n == (header or (0, 0))[1], n))
-    if header is not None and dim == 1:
-        # Every line of a 1-d file looks like a header: "7 3" may be the word "7" with vector [3].
-        whole = complete and total <= _SAMPLE_LINES
-        if header[1] != 1 or header[0] < total - 1 or (whole and header[0] > total - 1):
-            header = None
     tails = Counter(line[len(line.rstrip(_BLANKS)) :] + b"\n" for line in body)
     return Layout(dim, header, tails.most_common(1)[0][0])
 
@@ -200,7 +193,7 @@ def read_block(data: bytes, layout: Layout) -> Batch:
     if data.endswith(b"\n"):
         return _read_lines(data, layout)
     batch = _read_lines(data + b"\n", layout)
-    if batch.problems and batch.problems[0][0] in ("wrong_length", "not_numbers"):
+    if batch.problems and batch.problems[0][0] == "wrong_length":
         batch.problems = [("truncated", 0, batch.problems[0][2])]
     return batch
 
@@ -331,27 +324,16 @@ def _read_carefully(
 
 def read_line(line: bytes, dim: int) -> tuple[str, np.ndarray | str]:
     """(word, vector), or (kind of problem, what was found). Numbers are taken from the right."""
-    tokens = _tokens(line)
-    if tokens == [b""]:
-        return "blank", ""
-    n = _numbers_at_end(tokens)
-    wrong_length = "wrong_length", f"{n} number{'' if n == 1 else 's'}, expected {dim}"
-    if len(tokens) <= dim:
-        # A line of numbers alone has lost its word; any other has lost numbers.
-        alone = len(tokens) == dim and all(map(_is_decimal, tokens))
-        return ("no_word", "") if alone else wrong_length
-    if n < dim:
-        words = tokens[: len(tokens) - n]
-        if n and len(tokens) > dim + 1 and not any(map(is_number, words)):
-            return wrong_length
-        return "not_numbers", f"found {words[-1][:30].decode('utf-8', errors='replace')!r}"
-    if n > dim:
-        # One number too many ("b 1 2 3 4"), or the end of a name ("Catch 22 0.1 0.2")?
-        last, numbers = tokens[-dim - 1], tokens[-dim:]
-        whole = last.lstrip(b"+-").isdigit()
-        if _is_decimal(last) or (whole and not all(map(_is_decimal, numbers))):
-            return wrong_length
     raw = line.rstrip(_BLANKS).lstrip(b" \t")
+    if not raw:
+        return "blank", ""
+    tokens = _SPLIT.split(raw)
+    n, numbers = _numbers_at_end(tokens), tokens[-dim:]
+    # "b 1 2 3 4" has one number too many, in "Catch 22 0.1 0.2" it is the end of a name.
+    extra = tokens[-dim - 1] if n > dim else b""
+    whole = extra.lstrip(b"+-").isdigit() and not all(map(_is_decimal, numbers))
+    if n < dim or whole or _is_decimal(extra):
+        return "wrong_length", f"{n} number{'' if n == 1 else 's'}, expected {dim}"
     for _ in range(dim):  # the word as it was written is what is left of the numbers
         raw = raw[: max(raw.rfind(b" "), raw.rfind(b"\t"))].rstrip(b" \t")
     try:
@@ -359,7 +341,7 @@ def read_line(line: bytes, dim: int) -> tuple[str, np.ndarray | str]:
     except UnicodeDecodeError:
         return "not_utf8", repr(raw[:40])[1:]
     with np.errstate(over="ignore"):
-        return word, np.array([float(token) for token in tokens[-dim:]]).astype(np.float32)
+        return word, np.array([float(number) for number in numbers]).astype(np.float32)
 
 
 # Writing, in the shortest digits that read back to the same float32
@@ -389,7 +371,7 @@ def _check_word(row: int, word: str) -> None:
     if _UNCLEAR_SPACE.search(word) or (" " in word and _is_decimal(word.split(" ")[-1].encode())):
         raise InputError(
             f"the word {word!r} (row {row}) cannot be written as text, where a space or a line "
-            "end ends a word; save to a folder instead (a path without .vec or .txt)"
+            "end ends a word; save it as .safetensors"
         )
     check_unicode(word)
 

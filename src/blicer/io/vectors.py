@@ -38,7 +38,6 @@ _WITHOUT_WORDS = ("npy", "contrastive")
 _DROPPED = {
     "wrong_length": ("line", "of the wrong length dropped"),
     "truncated": ("vector", "cut off at the end of the file, dropped"),
-    "not_numbers": ("line", "dropped where numbers were expected"),
     "not_finite": ("vector", "with NaN or infinity dropped"),
     "not_utf8": ("word", "not in UTF-8 dropped (another encoding? iconv -f latin1 -t utf-8)"),
     "no_word": ("vector", "without a word dropped"),
@@ -50,7 +49,6 @@ _NOTED = {
     "header_count": ("", "the header gives another number of words than the file has"),
     "header_dimension": ("", "the header gives another dimension than the lines have"),
     "zero": ("word", "with an all-zero vector (kept)"),
-    "space_in_word": ("word", "with a space, no-break space or line separator inside (kept)"),
     "blank": ("blank line", "skipped"),
 }
 # … and these are about dictionaries.
@@ -78,8 +76,6 @@ class LoadReport:
     examples: dict[str, list[str]] = field(default_factory=dict)
 
     def count(self, kind: str, example: str = "") -> None:
-        if kind not in _SENTENCES:
-            raise KeyError(f"unknown kind of problem: {kind}")
         self.counts[kind] = self[kind] + 1
         examples = self.examples.setdefault(kind, [])
         if example and len(examples) < _EXAMPLES_KEPT:
@@ -188,7 +184,7 @@ def _check_usable(path: Path, collector: Collector, report: LoadReport) -> None:
     """A file that is mostly unreadable is refused, not reduced to what happens to parse."""
     words, not_utf8 = len(collector.words), report["not_utf8"]
     total = words + report.dropped
-    broken = report["wrong_length"] + report["not_numbers"] + report["truncated"]
+    broken = report["wrong_length"] + report["truncated"]
     other_encoding = not_utf8 >= 20 and not_utf8 > 0.05 * total
     if not words or broken > collector.offered or other_encoding:
         why = "; ".join(report.lines())
@@ -197,8 +193,6 @@ def _check_usable(path: Path, collector: Collector, report: LoadReport) -> None:
 
 # Which rows are kept
 
-# str's \s covers U+0085, U+00A0, U+2028 and U+2029 too.
-_SPACE = re.compile(r"\s")
 _FIRST_CAPACITY = 4096
 
 
@@ -240,7 +234,6 @@ class Collector:
         with np.errstate(all="ignore"):
             suspicious = np.flatnonzero(~np.isfinite(vectors.sum(axis=1, dtype=np.float32)))
         bad = {int(i) for i in suspicious if not np.isfinite(vectors[i]).all()}
-        spaces = _SPACE.search("".join(words)) is not None
         first = self._first
 
         def count(kind: str, i: int) -> None:
@@ -264,8 +257,6 @@ class Collector:
             if earlier is not None:
                 count("duplicate" if earlier == word else "case_merged", i)
                 continue
-            if spaces and _SPACE.search(word):
-                count("space_in_word", i)
             first[key] = word
             self.words.append(key)
             kept.append(i)
