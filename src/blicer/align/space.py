@@ -145,7 +145,8 @@ class Space:
             expected = description[side].get("words")
             if len(embeddings) != expected:
                 raise FileError(
-                    folder / side, f"has {len(embeddings)} words; {DESCRIPTION} says {expected}"
+                    folder / f"{side}.safetensors",
+                    f"has {len(embeddings)} words; {DESCRIPTION} says {expected}",
                 )
         space = cls(source, target, method=description["method"], settings=description["settings"])
         space._hubness = _read_hubness(folder, description, (len(source), len(target)))
