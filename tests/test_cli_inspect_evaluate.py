@@ -59,14 +59,14 @@ def test_inspect_dictionary(run, seeds: Path) -> None:
     assert (facts["pairs"], facts["source_words"], facts["target_words"]) == (5, 4, 5)
     assert (facts["source_script"], facts["target_script"]) == ("Latin", "Cyrillic")
     assert (facts["targets_per_word"], facts["most_targets"]) == (1.25, 2)
-    assert (facts["expressions"], facts["comments"], facts["unreadable"]) == (1, 1, 1)
+    assert (facts["expressions"], facts["identical"]) == (1, 0)
     assert facts["sample"][0] == ["cat", "кот"]
-    assert any("line 6 could not be read" in line for line in facts["problems"])
-    assert any("1 pairs have a Cyrillic source" in line for line in facts["problems"])
+    assert any("could not be read: line 6 (one column" in line for line in facts["problems"])
+    assert any("1 line beginning with #" in line for line in facts["problems"])
     text = run("inspect", seeds)
     assert text.code == 0
     assert "seeds.tsv: dictionary" in text.out
-    assert "line 6 could not be read: one column" in text.out
+    assert "could not be read: line 6 (one column" in text.out
     assert "cat - кот" in text.out
 
 
@@ -144,7 +144,7 @@ def test_kind_of_folders(tmp_path: Path) -> None:
         assert inspection.kind_of(tmp_path / name) == name
     assert inspection.kind_of(tmp_path) == "vectors"
     (tmp_path / "a.gz").write_bytes(gzip.compress(b"a" * 99)[:12])
-    with pytest.raises(FileError, match="damaged"):
+    with pytest.raises(FileError, match="broken"):
         inspection.kind_of(tmp_path / "a.gz")
 
 

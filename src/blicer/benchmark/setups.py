@@ -27,7 +27,7 @@ def data_digests(unit: Unit, dataset: Dataset, digests: Digests) -> dict[str, st
     }
     if unit.space == FILES:
         folder = dataset.saved_space(unit.source, unit.target, unit.setup)
-        found |= {side: digests.of(folder / side) for side in ("source", "target")}
+        found |= {side: digests.of(folder / f"{side}.safetensors") for side in ("source", "target")}
     files = [dataset.seeds(*pair).path for pair in seed_pairs(unit)]
     found["seeds"] = digests.of(*files) if files else ""
     found["test"] = digests.of(dataset.test(unit.source, unit.target).path)
