@@ -63,11 +63,11 @@ def test_assembled_pairs_are_the_tokenizers_own(
 ) -> None:
     tokenizer = loaded[kind][1]
     encoder = PairEncoder(tokenizer, max_length)
-    assert encoder.assembles
+    assert encoder._layout is not None
     left = [a for a in texts for _ in texts]
     right = [b for _ in texts for b in texts]
     # _assemble, not encode: encode would fall back when it disagrees, and hide a fault.
-    ours = encoder._assemble(left, right, encoder._layout)  # type: ignore[arg-type]
+    ours = encoder._assemble(left, right, encoder._layout)
     rows = np.arange(len(left))
     theirs = tokenizer(
         left, right, truncation=True, max_length=max_length, padding=True, return_tensors="pt"
@@ -87,11 +87,11 @@ def test_falls_back_to_the_tokenizer_when_it_cannot_assemble(
     odd = PairEncoder(tokenizer, 20)
     monkeypatch.setattr(odd, "_agrees", lambda *_: False)
     indirect = odd.encode(left, right)
-    assert not odd.assembles
+    assert odd._layout is None
     assert np.array_equal(straight.ids, indirect.ids)
     assert np.array_equal(straight.types, indirect.types)
     monkeypatch.setattr(tokenizer, "truncation_side", "left")
-    assert not PairEncoder(tokenizer, 20).assembles
+    assert PairEncoder(tokenizer, 20)._layout is None
 
 
 def test_padding_on_the_left(

@@ -20,7 +20,7 @@ from safetensors import SafetensorError
 from blicer.config import CROSS_ENCODER, PRESETS, Config, preset_name
 from blicer.crossencoder.scoring import ScoreCache, Scores, distinct_pairs, score_tokens
 from blicer.crossencoder.tokens import PairEncoder
-from blicer.crossencoder.training import LabelledPairs, Run, TrainingReport, Workers
+from blicer.crossencoder.training import LabelledPairs, Run, TrainingReport
 from blicer.devices import resolve_device
 from blicer.encoders.loading import (
     Ints,
@@ -120,9 +120,15 @@ class Reranker:
         held_out = self._labelled(*validation) if validation is not None else None
         if self.config.early_stopping and held_out is None:
             raise InputError("early_stopping needs held-out pairs: give validation")
-        workers = Workers(self.device)
-        self.device = workers.device
-        run = Run(self.model, data, self.config, workers, self.autocast, held_out)
+        run = Run(
+            self.model,
+            data,
+            self.config,
+            device=self.device,
+            precision=self.precision,
+            held_out=held_out,
+        )
+        self.device = run.device
         checkpoints = None
         if output_dir is not None:
             check_replaceable(output_dir, CONFIG_FILE, "a saved cross-encoder")
@@ -135,12 +141,11 @@ class Reranker:
         del self.model
         self.model = run.train(checkpoints, checkpoint_steps)
         self.report_ = run.report
-        if output_dir is not None:
-            if workers.rank == 0:
-                self.save(output_dir)
-            if workers.rank == 0 and checkpoints is not None:
-                checkpoints.clear()
-            workers.wait()
+        if output_dir is not None and checkpoints is not None and run.rank == 0:
+            self.save(output_dir)
+            checkpoints.clear()
+        if run.accelerator:
+            run.accelerator.wait_for_everyone()
         return self
 
     def _labelled(
@@ -155,7 +160,7 @@ class Reranker:
             raise InputError("there are no text pairs to train on")
         if len(right) != len(left):
             raise InputError(f"{len(left)} left texts and {len(right)} right texts")
-        for i in np.flatnonzero(~((soft >= 0) & (soft <= 1))):
+        for i in np.flatnonzero(~((soft >= 0) & (soft <= 1))).tolist():
             raise InputError(
                 f"label {soft[i]} of pair {i + 1} ({left[i]!r}, {right[i]!r}) is outside [0, 1]"
             )
@@ -236,22 +241,19 @@ class Reranker:
                 tokenizer.save_pretrained(folder)
                 card = model_card(self._settings(), self.report_, self._details)
                 (folder / "README.md").write_text(card, encoding="utf-8")
-                write_marker(folder, CONFIG_FILE, self.to_dict())
+                saved = {
+                    "format": FORMAT,
+                    "settings": self._settings(),
+                    "training": asdict(self.report_) if self.report_ else None,
+                    "details": self._details,
+                }
+                write_marker(folder, CONFIG_FILE, saved)
                 for file in folder.iterdir():
                     file.chmod(0o644)
         except SafetensorError as error:
             raise FileError(path, f"cannot be written ({error})") from error
         finally:
             tokenizer.model_max_length = limit
-
-    def to_dict(self) -> dict[str, Any]:
-        """The resolved configuration, as saved."""
-        return {
-            "format": FORMAT,
-            "settings": self._settings(),
-            "training": asdict(self.report_) if self.report_ else None,
-            "details": self._details,
-        }
 
     @classmethod
     def load(

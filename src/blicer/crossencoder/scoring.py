@@ -46,20 +46,16 @@ def score_tokens(
     """Sigmoid of the logit of every row."""
     names = input_names(model)
     logits = torch.empty(len(pairs), dtype=torch.float32, device=device)
-    was_training = model.training
     model.eval()
-    try:
-        with (
-            task("Scoring pairs", len(pairs)) as progress,
-            torch.autocast(device.type, dtype=autocast, enabled=autocast is not None),
-        ):
-            for rows in token_batches(pairs.lengths, *batch_cost(device)):
-                inputs = {k: v for k, v in pairs.batch(rows, device).items() if k in names}
-                found = model(**inputs).logits[:, 0].float()
-                logits[torch.from_numpy(rows).to(device)] = found
-                progress.advance(len(rows))
-    finally:
-        model.train(was_training)
+    with (
+        task("Scoring pairs", len(pairs)) as progress,
+        torch.autocast(device.type, dtype=autocast, enabled=autocast is not None),
+    ):
+        for rows in token_batches(pairs.lengths, *batch_cost(device)):
+            inputs = {k: v for k, v in pairs.batch(rows, device).items() if k in names}
+            found = model(**inputs).logits[:, 0].float()
+            logits[torch.from_numpy(rows).to(device)] = found
+            progress.advance(len(rows))
     scores: Scores = torch.sigmoid(logits).cpu().numpy()
     return scores
 
@@ -167,12 +163,12 @@ def best_first(
         raise InputError("known scores must be an array (queries, candidates) without NaN")
     if any(not (np.isfinite(weight) and weight >= 0) for weight in weights):
         raise InputError(f"weights are {list(weights)}; expected numbers of at least 0")
-    parts = np.flatnonzero(np.asarray(weights, dtype=np.float64))
-    used = [weights[i] for i in parts]
+    parts = np.flatnonzero(weights)
+    used = [weight for weight in weights if weight > 0]
     values = np.ones((len(parts), *known.shape))  # 1 where a part is not scored yet
     done = np.where(np.isneginf(known), len(parts), 0)  # parts are scored in order
     total = int((done == 0).sum()) * len(parts)
-    bound = _mix(known, used, values)
+    bound = _mix(known.copy(), used, values)
     open_queries = np.arange(len(known))
     scored = 0
     while True:
@@ -197,10 +193,9 @@ def best_first(
 
 
 def _mix(known: Floats, weights: Sequence[float], parts: Floats) -> Floats:
-    final = known.copy()
     for weight, part in zip(weights, parts, strict=True):
-        final += weight * part
-    return final
+        known = known + weight * part
+    return known
 
 
 def _most_promising(bound: Floats, complete: NDArray[np.bool_], count: int) -> tuple[Ints, Ints]:

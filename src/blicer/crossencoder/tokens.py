@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import groupby
 from typing import Any
 
@@ -33,35 +34,40 @@ def _ragged_arange(lengths: Ints) -> Ints:
 
 @dataclass(frozen=True)
 class PairTokens:
-    """Token ids of n pairs, one after another; row i is ``ids[offsets[i]:offsets[i + 1]]``."""
+    """Token ids of n pairs, one after another; row i is ``ids[starts[i]:starts[i] + lengths[i]]``.
+
+    The tokenizer says how batches are padded, and whether the model reads token types.
+    """
 
     ids: Ints
     types: NDArray[np.int8]
-    offsets: Ints
-    pad_id: int
-    pad_left: bool
-    with_types: bool
+    lengths: Ints
+    tokenizer: Any
 
     def __len__(self) -> int:
-        return len(self.offsets) - 1
+        return len(self.lengths)
 
-    @property
-    def lengths(self) -> Ints:
-        return np.diff(self.offsets)
+    @cached_property
+    def starts(self) -> Ints:
+        return np.cumsum(self.lengths) - self.lengths
 
     def batch(self, rows: Ints, device: torch.device) -> dict[str, torch.Tensor]:
         """The model's inputs for some rows, padded to the longest of them only."""
-        lengths = self.offsets[rows + 1] - self.offsets[rows]
+        lengths = self.lengths[rows]
         shape = (len(rows), int(lengths.max()))
         within = _ragged_arange(lengths)
-        row = np.repeat(np.arange(len(rows)), lengths)
-        column = within + np.repeat(shape[1] - lengths, lengths) if self.pad_left else within
-        source = within + np.repeat(self.offsets[rows], lengths)
-        inputs = {"input_ids": np.full(shape, self.pad_id), "attention_mask": np.zeros(shape, int)}
+        row, column = np.repeat(np.arange(len(rows)), lengths), within
+        if self.tokenizer.padding_side == "left":
+            column = within + np.repeat(shape[1] - lengths, lengths)
+        source = within + np.repeat(self.starts[rows], lengths)
+        inputs = {
+            "input_ids": np.full(shape, self.tokenizer.pad_token_id),
+            "attention_mask": np.zeros(shape, dtype=np.int64),
+        }
         inputs["input_ids"][row, column] = self.ids[source]
         inputs["attention_mask"][row, column] = 1
-        if self.with_types:
-            inputs["token_type_ids"] = np.zeros(shape, int)
+        if "token_type_ids" in self.tokenizer.model_input_names:
+            inputs["token_type_ids"] = np.zeros(shape, dtype=np.int64)
             inputs["token_type_ids"][row, column] = self.types[source]
         return {name: torch.from_numpy(value).to(device) for name, value in inputs.items()}
 
@@ -92,33 +98,23 @@ class PairEncoder:
                 f"to a pair, so at least {specials + 2} are needed"
             )
 
-    @property
-    def assembles(self) -> bool:
-        """Whether pairs are put together here (True) or by the tokenizer, one by one (False)."""
-        return self._layout is not None
-
     def encode(self, left: Sequence[str], right: Sequence[str]) -> PairTokens:
         if self._layout is None:
             return self._ask_tokenizer(left, right)
         tokens = self._assemble(left, right, self._layout)
-        if not self._checked and len(tokens):
-            order = np.argsort(-tokens.lengths, kind="stable")
-            sample = order[np.unique(np.linspace(0, len(order) - 1, CHECKED_PAIRS).astype(int))]
-            if not self._agrees([left[i] for i in sample], [right[i] for i in sample]):
-                self._layout = None
-                return self._ask_tokenizer(left, right)
+        if self._checked or not len(tokens):
+            return tokens
+        # The first time, some of these pairs and some that must be cut go to the tokenizer too.
+        by_length = np.argsort(-tokens.lengths, kind="stable")
+        sample = by_length[np.linspace(0, len(tokens) - 1, CHECKED_PAIRS).astype(int)]
+        probes = ["a", "a b c", "a b " * self.max_length, "b a c " * self.max_length]
+        some = [left[i] for i in sample] + [text for text in probes for _ in probes]
+        others = [right[i] for i in sample] + probes * len(probes)
+        if self._agrees(some, others, self._layout):
             self._checked = True
-        return tokens
-
-    def _tokens(self, ids: Ints, types: NDArray[np.int8], lengths: Ints) -> PairTokens:
-        return PairTokens(
-            ids=ids,
-            types=types,
-            offsets=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
-            pad_id=int(self.tokenizer.pad_token_id),
-            pad_left=self.tokenizer.padding_side == "left",
-            with_types="token_type_ids" in self.tokenizer.model_input_names,
-        )
+            return tokens
+        self._layout = None
+        return self._ask_tokenizer(left, right)
 
     def _ask_tokenizer(self, left: Sequence[str], right: Sequence[str]) -> PairTokens:
         ids, types = [], []
@@ -126,10 +122,11 @@ class PairEncoder:
             options = {"truncation": "longest_first", "max_length": self.max_length}
             answer = self.tokenizer(list(left), list(right), return_token_type_ids=True, **options)
             ids, types = answer["input_ids"], answer["token_type_ids"]
-        return self._tokens(
+        return PairTokens(
             np.array([token for row in ids for token in row], np.int64),
             np.array([kind for row in types for kind in row], np.int8),
             np.array([len(row) for row in ids], np.int64),
+            self.tokenizer,
         )
 
     def _text_pieces(self, texts: Sequence[str]) -> list[Ints]:
@@ -174,7 +171,7 @@ class PairEncoder:
         counts = count.ravel()
         ids = flat[np.repeat(start.ravel(), counts) + _ragged_arange(counts)]
         types = np.array([section.type for section in layout] * len(left), dtype=np.int8)
-        return self._tokens(ids, np.repeat(types, counts), count.sum(axis=1))
+        return PairTokens(ids, np.repeat(types, counts), count.sum(axis=1), self.tokenizer)
 
     def _read_layout(self) -> list[_Section] | None:
         if (
@@ -191,23 +188,16 @@ class PairEncoder:
             _, ids, types = zip(*run, strict=True)
             specials = np.array(ids if text is None else [], dtype=np.int64)
             layout.append(_Section(text, specials, types[0]))
-        if [section.text for section in layout if section.text is not None] != [0, 1]:
-            return None
-        long, longer = "a b " * self.max_length, "b a c " * self.max_length
-        texts = ["a", "a b c", long, longer]
-        self._layout = layout
-        agrees = self._agrees([text for text in texts for _ in texts], texts * len(texts))
-        return layout if agrees else None
+        texts = [section.text for section in layout if section.text is not None]
+        return layout if texts == [0, 1] else None
 
-    def _agrees(self, left: Sequence[str], right: Sequence[str]) -> bool:
+    def _agrees(self, left: Sequence[str], right: Sequence[str], layout: list[_Section]) -> bool:
         """Whether pairs that are put together here are those of the tokenizer itself."""
-        assert self._layout is not None
-        ours = self._assemble(left, right, self._layout)
-        theirs = self._ask_tokenizer(left, right)
+        ours, theirs = self._assemble(left, right, layout), self._ask_tokenizer(left, right)
         return (
-            np.array_equal(ours.offsets, theirs.offsets)
+            np.array_equal(ours.lengths, theirs.lengths)
             and np.array_equal(ours.ids, theirs.ids)
-            and (not ours.with_types or np.array_equal(ours.types, theirs.types))
+            and np.array_equal(ours.types, theirs.types)
         )
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -31,6 +31,7 @@ from blicer.encoders.loading import (
     batch_cost,
     fingerprint,
     input_names,
+    resolve_precision,
     token_batches,
 )
 from blicer.encoders.tuning import (
@@ -49,45 +50,6 @@ from blicer.progress import note, task
 CPU_MICRO_BATCH = 64
 
 
-class Workers:
-    """The processes that train together: those of accelerate or torchrun, or this one alone."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.device, self.rank, self.count = device, 0, 1
-        self._accelerator: Any = None
-        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-            from accelerate import Accelerator, DistributedDataParallelKwargs
-
-            self._accelerator = Accelerator(
-                mixed_precision="no",  # autocast is ours, the same as in a single process
-                cpu=device.type == "cpu",
-                kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=True)],
-            )
-            self.device = self._accelerator.device
-            self.rank = self._accelerator.process_index
-            self.count = self._accelerator.num_processes
-
-    def wrap(self, model: Any) -> Any:
-        return self._accelerator.prepare_model(model) if self._accelerator else model
-
-    def share(self, rows: Ints) -> tuple[Ints, bool]:
-        """This process's rows, and whether they count (a process without any gets a dummy)."""
-        mine = rows[self.rank :: self.count]
-        return (mine, True) if len(mine) else (rows[:1], False)
-
-    def hold_back(self, model: Any, on: bool) -> AbstractContextManager[Any]:
-        """While on, gradients are not exchanged yet."""
-        held: Any = self._accelerator.no_sync(model) if self._accelerator and on else nullcontext()
-        return held
-
-    def mean(self, value: torch.Tensor) -> float:
-        return float(self._accelerator.reduce(value, "mean") if self._accelerator else value)
-
-    def wait(self) -> None:
-        if self._accelerator:
-            self._accelerator.wait_for_everyone()
-
-
 @dataclass(frozen=True)
 class LabelledPairs:
     """Tokenised pairs with a soft label in [0, 1] and a weight each (float32)."""
@@ -101,7 +63,7 @@ class LabelledPairs:
 
     def digest(self) -> str:
         tokens = self.tokens
-        return digest(tokens.ids, tokens.types, tokens.offsets, self.labels, self.weights)
+        return digest(tokens.ids, tokens.types, tokens.lengths, self.labels, self.weights)
 
 
 @dataclass
@@ -127,29 +89,39 @@ class TrainingReport:
 
 
 class Run:
-    """One training run; ``train`` takes it to the end from wherever a checkpoint is."""
+    """One training run; ``train`` takes it to the end from wherever a checkpoint is.
+
+    Under torchrun or accelerate several processes share every step: ``rank`` is this process.
+    """
 
     def __init__(
         self,
         model: Any,
         data: LabelledPairs,
         config: Config,
-        workers: Workers,
-        autocast: torch.dtype | None = None,
+        *,
+        device: torch.device,
+        precision: str = "auto",
         held_out: LabelledPairs | None = None,
     ) -> None:
-        self.model, self.data, self.config, self.workers = model, data, config, workers
-        self.device, self.autocast, self.held_out = workers.device, autocast, held_out
+        self.model, self.data, self.config, self.held_out = model, data, config, held_out
+        self.device, self.rank, self.processes = device, 0, 1
+        self.accelerator = _find_accelerator(device)
+        if self.accelerator:
+            self.device = self.accelerator.device
+            self.rank = self.accelerator.process_index
+            self.processes = self.accelerator.num_processes
+        self.autocast = resolve_precision(precision, self.device, model)
         self.steps_per_epoch = -(-len(data) // config.batch_size)
         self.total = self.steps_per_epoch * config.epochs
         settings = config.only(CROSS_ENCODER) | {"encoder": fingerprint(model)}
-        where = (str(autocast), self.device.type, workers.count)
+        where = (str(self.autocast), self.device.type, self.processes)
         decisive = digest(settings, data.digest(), held_out and held_out.digest(), where)
         self.report = TrainingReport(decisive, len(data), self.total)
         self.names = input_names(model)
         usual = CPU_MICRO_BATCH if self.device.type == "cpu" else config.batch_size
         self.micro = config.micro_batch_size or usual
-        self.scaler = torch.amp.GradScaler(self.device.type, enabled=autocast == torch.float16)
+        self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.autocast == torch.float16)
         self.mean_weight = float(data.weights.mean())
         self.mean: dict[str, torch.Tensor] = {}
         self.best: dict[str, torch.Tensor] = {}
@@ -162,13 +134,15 @@ class Run:
             self.model = add_lora(self.model, self.config)
         model = self.model.to(self.device)
         used = [self.data.tokens.ids] + ([self.held_out.tokens.ids] if self.held_out else [])
-        restore_table = train_rows_only(model, rows_in_use(used, self.data.tokens.pad_id))
+        restore_table = train_rows_only(
+            model, rows_in_use(used, self.data.tokens.tokenizer.pad_token_id)
+        )
         try:
             self.optimiser = make_optimiser(model, self.config)
             self.trained = {n: p for n, p in model.named_parameters() if p.requires_grad}
             if checkpoints is not None:
                 self._resume(checkpoints)
-            self.wrapped = self.workers.wrap(model)
+            self.wrapped = self.accelerator.prepare_model(model) if self.accelerator else model
             with torch.random.fork_rng():
                 model.train()
                 self._loop(checkpoints, every)
@@ -195,7 +169,7 @@ class Run:
                 self._average(step)
                 self._look(step)
                 progress.advance(1, status=f"loss {smooth:.4f}")
-                if checkpoints is None or self.workers.rank > 0 or step + 1 == self.total:
+                if checkpoints is None or self.rank > 0 or step + 1 == self.total:
                     continue
                 if (step + 1) % every == 0 if every else checkpoints.due():
                     self._save(checkpoints)
@@ -210,22 +184,25 @@ class Run:
         return self._order[place * size : (place + 1) * size]
 
     def _step(self, step: int) -> float:
-        torch.manual_seed(_mix_seed(self.config.seed, step, self.workers.rank))
+        torch.manual_seed(_mix_seed(self.config.seed, step, self.rank))
         frozen = set_step(self.optimiser, self.config, step, self.total)
-        if self.workers.count == 1 and self.config.freeze_embeddings:
+        if self.processes == 1 and self.config.freeze_embeddings:
             # Saves the backward pass into the table; with several processes it must stay wired.
             for parameter in self.trained.values():
                 parameter.requires_grad_(not any(parameter is other for other in frozen))
         rows = self.rows(step)
         rows = rows[np.argsort(-self.data.tokens.lengths[rows], kind="stable")]
         # Dividing by the mean weight of all pairs, not of this batch, keeps the gradient unbiased.
-        scale = self.workers.count / (len(rows) * self.mean_weight)
+        scale = self.processes / (len(rows) * self.mean_weight)
         chunks = [rows[i : i + self.micro] for i in range(0, len(rows), self.micro)]
         total = torch.zeros((), device=self.device)
         for i, chunk in enumerate(chunks):
-            mine, counted = self.workers.share(chunk)
-            with self.workers.hold_back(self.wrapped, i + 1 < len(chunks)):
-                loss = self._loss(self.wrapped, self.data, mine, counted) * scale
+            mine = chunk[self.rank :: self.processes]
+            # Gradients are exchanged after the last chunk; without a row a process sends zeros.
+            hold_back = self.accelerator and i + 1 < len(chunks)
+            with self.accelerator.no_sync(self.wrapped) if hold_back else nullcontext():
+                loss = self._loss(self.wrapped, self.data, mine if len(mine) else chunk[:1])
+                loss = loss * scale * float(len(mine) > 0)
                 self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
             total += loss.detach()
         self.scaler.unscale_(self.optimiser)
@@ -235,18 +212,16 @@ class Run:
         self.scaler.step(self.optimiser)
         self.scaler.update()
         self.optimiser.zero_grad(set_to_none=True)
-        return self.workers.mean(total)
+        return float(self.accelerator.reduce(total, "mean") if self.accelerator else total)
 
-    def _loss(
-        self, model: Any, data: LabelledPairs, rows: Ints, counted: bool = True
-    ) -> torch.Tensor:
+    def _loss(self, model: Any, data: LabelledPairs, rows: Ints) -> torch.Tensor:
         """Weighted sum of BCEWithLogitsLoss over some rows."""
         inputs = {k: v for k, v in data.tokens.batch(rows, self.device).items() if k in self.names}
         half = self.autocast is not None
         with torch.autocast(self.device.type, dtype=self.autocast, enabled=half):
             logits = model(**inputs).logits[:, 0]
         labels = torch.from_numpy(data.labels[rows]).to(self.device)
-        weights = torch.from_numpy(data.weights[rows]).to(self.device) * float(counted)
+        weights = torch.from_numpy(data.weights[rows]).to(self.device)
         return binary_cross_entropy_with_logits(
             logits.float(), labels, weight=weights, reduction="sum"
         )
@@ -295,7 +270,7 @@ class Run:
 
     @torch.no_grad()
     def _resume(self, checkpoints: Checkpoints) -> None:
-        if self.workers.rank == 0:
+        if self.rank == 0:
             checkpoints.clear_unfinished()
         if (found := checkpoints.load()) is None:
             return
@@ -327,6 +302,19 @@ def add_lora(model: Any, config: Config) -> Any:
     with torch.random.fork_rng():
         torch.manual_seed(config.seed)
         return get_peft_model(model, lora)
+
+
+def _find_accelerator(device: torch.device) -> Any:
+    """accelerate's view of the processes when launched by it or by torchrun; None for one alone."""
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        return None
+    from accelerate import Accelerator, DistributedDataParallelKwargs
+
+    return Accelerator(
+        mixed_precision="no",  # autocast is ours, the same as in a single process
+        cpu=device.type == "cpu",
+        kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=True)],
+    )
 
 
 def _mix_seed(*parts: int) -> int:

@@ -306,9 +306,10 @@ def _first_token_attention(
 
 def _by_head(rows: Tensor, heads: int) -> Tensor:
     """(n, length, heads · size) to (n, heads, length, size)."""
-    return rows.unflatten(2, (heads, -1)).transpose(1, 2)
+    count, length, _ = rows.shape
+    return rows.view(count, length, heads, -1).transpose(1, 2)
 
 
 def _weights_by_head(linear: nn.Linear, heads: int) -> Tensor:
     """(heads · size, d) to (heads, size, d)."""
-    return linear.weight.unflatten(0, (heads, -1))
+    return linear.weight.view(heads, -1, linear.in_features)

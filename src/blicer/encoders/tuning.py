@@ -16,7 +16,6 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from torch.nn.functional import embedding
 
 from blicer.config import Config
 from blicer.encoders.loading import Ints
@@ -32,23 +31,13 @@ def rows_in_use(ids: Sequence[Ints], pad_id: int) -> Ints:
     return np.unique(np.concatenate([*(np.unique(array) for array in ids), [pad_id]]))
 
 
-class EmbeddingRows(nn.Module):
+class EmbeddingRows(nn.Embedding):
     """Some rows of a table, looked up by the ids of the whole table."""
 
     place: Tensor
 
-    def __init__(self, table: nn.Embedding, rows: Ints) -> None:
-        super().__init__()
-        chosen = torch.from_numpy(rows).to(table.weight.device)
-        place = torch.zeros(table.num_embeddings, dtype=torch.int64, device=table.weight.device)
-        place[chosen] = torch.arange(len(rows), device=table.weight.device)
-        self.weight = nn.Parameter(table.weight.detach()[chosen].clone())
-        self.register_buffer("place", place, persistent=False)
-        pad = table.padding_idx
-        self.padding_idx = int(place[pad]) if pad is not None and pad in rows else None
-
     def forward(self, ids: Tensor) -> Tensor:
-        return embedding(self.place[ids], self.weight, padding_idx=self.padding_idx)
+        return super().forward(self.place[ids])
 
 
 def train_rows_only(model: Any, rows: Ints) -> Callable[[], None]:
@@ -59,12 +48,19 @@ def train_rows_only(model: Any, rows: Ints) -> Callable[[], None]:
     # A table that another layer also uses (tied weights) stays whole.
     if not plain or uses > 1 or len(rows) >= table.num_embeddings:
         return lambda: None
-    part = EmbeddingRows(table, rows)
+    chosen = torch.from_numpy(rows).to(table.weight.device)
+    place = torch.zeros(table.num_embeddings, dtype=torch.int64, device=table.weight.device)
+    place[chosen] = torch.arange(len(rows), device=table.weight.device)
+    pad = int(place[table.padding_idx]) if table.padding_idx in rows else None
+    weights = table.weight.detach()[chosen]
+    make: Any = EmbeddingRows.from_pretrained
+    part = make(weights, freeze=False, padding_idx=pad)
+    part.place = place
     model.set_input_embeddings(part)
 
     @torch.no_grad()
     def restore() -> None:
-        table.weight[torch.from_numpy(rows).to(table.weight.device)] = part.weight
+        table.weight[chosen] = part.weight
         model.set_input_embeddings(table)
 
     return restore

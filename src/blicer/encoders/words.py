@@ -7,6 +7,7 @@ a killed run goes on and a second one only reads.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -100,14 +101,24 @@ class WordEncoder:
             for start in range(0, len(words), PART):
                 some = list(words[start : start + PART])
                 file = folder / f"{start:09d}.npy" if folder is not None else None
-                part = _read(file, (len(some), self.dim)) if file is not None else None
-                if part is None:
-                    part = self._encode(some)
-                    if file is not None:
-                        _write(file, part)
-                vectors[start : start + len(some)] = part
+                vectors[start : start + len(some)] = self._part(some, file)
                 running.advance(len(some))
         return vectors
+
+    def _part(self, words: Sequence[str], file: Path | None) -> Vectors:
+        if file is None:
+            return self._encode(words)
+        with suppress(OSError, ValueError, EOFError):  # missing or damaged
+            kept: Vectors = np.load(file, allow_pickle=False)
+            if kept.shape == (len(words), self.dim) and kept.dtype == np.float32:
+                return kept
+        part = self._encode(words)
+        try:
+            with atomic_write(file, "wb") as out:
+                np.save(out, part, allow_pickle=False)
+        except FileError as error:  # a cache never stops the work
+            note(f"the encoder's vectors are not kept: {error}")
+        return part
 
     @torch.inference_mode()
     def _encode(self, words: Sequence[str]) -> Vectors:
@@ -122,20 +133,3 @@ class WordEncoder:
         """Hash of the weights, the words and whatever else decides the vectors."""
         weights = fingerprint(self.model, self.max_length, self.precision)
         return digest(weights, list(words), length=24)
-
-
-def _read(file: Path, shape: tuple[int, int]) -> Vectors | None:
-    """A cached part; None where it is missing or damaged."""
-    try:
-        part: Vectors = np.load(file, allow_pickle=False)
-    except (OSError, ValueError, EOFError):
-        return None
-    return part if part.shape == shape and part.dtype == np.float32 else None
-
-
-def _write(file: Path, part: Vectors) -> None:
-    try:
-        with atomic_write(file, "wb") as out:
-            np.save(out, part, allow_pickle=False)
-    except FileError as error:  # a cache never stops the work
-        note(f"the encoder's vectors are not kept: {error}")
