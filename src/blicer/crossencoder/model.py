@@ -136,11 +136,9 @@ class Reranker:
             if self._finished(Path(output_dir), run.report.fingerprint):
                 return self
             checkpoints = Checkpoints(checkpoint_folder(output_dir), run.report.fingerprint)
-        self.__dict__.pop("_cache", None)
         # Half-trained weights must not pass for a model: if this fails, it is loaded anew.
         del self.model
-        self.model = run.train(checkpoints, checkpoint_steps)
-        self.report_ = run.report
+        self._take(run.train(checkpoints, checkpoint_steps), run.report)
         if output_dir is not None and checkpoints is not None and run.rank == 0:
             self.save(output_dir)
             checkpoints.clear()
@@ -178,9 +176,12 @@ class Reranker:
             return False
         note(f"{folder}: was already trained with this data and these settings; loaded")
         done = Reranker.load(folder, device=self.device, precision=self.precision)
-        self.model, self.report_ = done.model, done.report_
-        self.__dict__.pop("_cache", None)
+        self._take(done.model, done.report_)
         return True
+
+    def _take(self, model: Any, report: TrainingReport | None) -> None:
+        self.model, self.report_ = model, report
+        self.__dict__.pop("_cache", None)  # the scores of the weights before
 
     # -- scoring -----------------------------------------------------------------------------------
 

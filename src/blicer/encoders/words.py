@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 from blicer.devices import resolve_device
 from blicer.encoders.loading import (
@@ -76,10 +75,9 @@ class WordEncoder:
     def first_tokens(self, ids: Sequence[Sequence[int]]) -> Tensor:
         """First-token vectors (words, dim) of some words' tokens, with gradients where enabled."""
         lengths = torch.tensor([len(row) for row in ids])
-        rows = [torch.tensor(row) for row in ids]
-        pad = self.tokenizer.pad_token_id or 0
-        padded = pad_sequence(rows, batch_first=True, padding_value=pad)
-        mask = (torch.arange(padded.shape[1]) < lengths[:, None]).long()
+        width, pad = int(lengths.max()), self.tokenizer.pad_token_id or 0
+        padded = torch.tensor([[*row, *[pad] * (width - len(row))] for row in ids])
+        mask = (torch.arange(width) < lengths[:, None]).long()
         inputs: dict[str, Any] = {"input_ids": padded, "attention_mask": mask}
         if "token_type_ids" in self._names:
             inputs["token_type_ids"] = torch.zeros_like(padded)
