@@ -520,7 +520,12 @@ def test_full_disk_while_saving(
 def test_damaged_or_newer_configuration(encoders: dict[str, Path], tmp_path: Path) -> None:
     Reranker(encoders["bert"], device="cpu").save(tmp_path / "model")
     config = tmp_path / "model" / "blicer.json"
-    for text, message in [("{", "is not JSON"), ('{"format": 9}', "has format 9")]:
+    sound = json.loads(config.read_text())
+    damaged = [{"settings": 3}, {"settings": {"epochs": 0}}, {"training": {"x": 1}}, {"details": 1}]
+    for text, message in [
+        *(("{", "is not JSON"), ('{"format": 9}', "has format 9"), ("[1]", "has format None")),
+        *((json.dumps(sound | values), "is damaged") for values in damaged),
+    ]:
         config.write_text(text)
         with pytest.raises(FileError, match=message):
             Reranker.load(tmp_path / "model")

@@ -171,8 +171,9 @@ class Reranker:
         """Take the weights of a folder that this very training has already filled."""
         if not (folder / CONFIG_FILE).is_file():
             return False
-        training = read_json(folder / CONFIG_FILE).get("training") or {}
-        if training.get("fingerprint") != goal:
+        saved = read_json(folder / CONFIG_FILE)
+        training = saved.get("training") if isinstance(saved, dict) else None
+        if not isinstance(training, dict) or training.get("fingerprint") != goal:
             return False
         note(f"{folder}: was already trained with this data and these settings; loaded")
         done = Reranker.load(folder, device=self.device, precision=self.precision)
@@ -289,7 +290,7 @@ class Reranker:
             loaded.config = Config.from_dict(saved["settings"])
             loaded.report_ = TrainingReport(**saved["training"]) if saved["training"] else None
             loaded._details = dict(saved["details"])
-        except (KeyError, TypeError, InputError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise FileError(folder / CONFIG_FILE, f"is damaged ({error})") from error
         _ = loaded.model  # read now, so that a damaged folder is found here
         return loaded

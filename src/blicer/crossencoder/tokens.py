@@ -99,12 +99,13 @@ class PairEncoder:
             )
 
     def encode(self, left: Sequence[str], right: Sequence[str]) -> PairTokens:
+        """Tokens of each pair ``(left[i], right[i])``, cut to ``max_length``."""
         if self._layout is None:
             return self._ask_tokenizer(left, right)
         tokens = self._assemble(left, right, self._layout)
         if self._checked or not len(tokens):
             return tokens
-        # The first time, some of these pairs and some that must be cut go to the tokenizer too.
+        # The first time, compare some pairs and some long texts with the tokenizer's own answer.
         by_length = np.argsort(-tokens.lengths, kind="stable")
         sample = by_length[np.linspace(0, len(tokens) - 1, CHECKED_PAIRS).astype(int)]
         probes = ["a", "a b c", "a b " * self.max_length, "b a c " * self.max_length]
@@ -174,25 +175,20 @@ class PairEncoder:
         return PairTokens(ids, np.repeat(types, counts), count.sum(axis=1), self.tokenizer)
 
     def _read_layout(self) -> list[_Section] | None:
-        if (
-            not getattr(self.tokenizer, "is_fast", False)
-            or self.tokenizer.truncation_side != "right"
-        ):
+        fast = getattr(self.tokenizer, "is_fast", False)
+        if not fast or self.tokenizer.truncation_side != "right":
             return None
         probe = self.tokenizer("a", "a", return_token_type_ids=True)
-        tokens = zip(
-            probe.sequence_ids(0), probe["input_ids"], probe["token_type_ids"], strict=True
-        )
+        parts = (probe["input_ids"], probe.sequence_ids(0), probe["token_type_ids"])
         layout = []
-        for text, run in groupby(tokens, key=lambda token: token[0]):
-            _, ids, types = zip(*run, strict=True)
-            specials = np.array(ids if text is None else [], dtype=np.int64)
-            layout.append(_Section(text, specials, types[0]))
+        for (text, kind), run in groupby(zip(*parts, strict=True), key=lambda token: token[1:]):
+            specials = [token for token, *_ in run] if text is None else []
+            layout.append(_Section(text, np.array(specials, dtype=np.int64), kind))
         texts = [section.text for section in layout if section.text is not None]
         return layout if texts == [0, 1] else None
 
     def _agrees(self, left: Sequence[str], right: Sequence[str], layout: list[_Section]) -> bool:
-        """Whether pairs that are put together here are those of the tokenizer itself."""
+        """Whether assembled pairs are those that the tokenizer itself gives."""
         ours, theirs = self._assemble(left, right, layout), self._ask_tokenizer(left, right)
         return (
             np.array_equal(ours.lengths, theirs.lengths)
