@@ -21,9 +21,9 @@ from blicer.align.linear import matrix, orthogonal_map, unit_
 from blicer.align.space import Space
 from blicer.devices import random_state, set_random_state
 from blicer.embeddings import Embeddings
-from blicer.encoders.checkpoints import Checkpoints
 from blicer.encoders.loading import quiet_transformers
-from blicer.encoders.optimiser import (
+from blicer.encoders.tuning import (
+    Checkpoints,
     optimiser_tensors,
     restore_optimiser,
     rows_in_use,
