@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import blicer.align
-from blicer.benchmark.results import DONE, load_units
+from blicer.benchmark.results import Results
+from blicer.benchmark.unit import DONE
 from blicer.embeddings import Embeddings
 from blicer.evaluation import evaluate
 from blicer.files import read_json, write_json
@@ -90,7 +91,7 @@ def dictionary(data: Path, pair: str, part: str) -> Lexicon:
 
 
 def aligner(method: str, seeds: str) -> Any:
-    """The method in its mode; those of C1 and C2 follow the number of seeds (docs/method.md §6)."""
+    """The method in its mode; C1 and C2 follow the number of seeds (docs/method.md §6.4)."""
     name, mode = METHODS[method]
     if name in ("c1", "c2"):
         mode = "supervised" if seeds == "5k" else "semi_supervised"
@@ -126,7 +127,7 @@ def is_current(kept: dict[str, Any], chosen: Any) -> bool:
 def from_units(folder: Path) -> dict[str, dict[str, Any]]:
     """What ``blicer benchmark run`` measured of spaces alone, on the same data and queries."""
     cells = {}
-    for outcome in load_units(folder):
+    for outcome in Results(folder).outcomes():
         unit = outcome["unit"]
         usual = unit["max_words"] == MAX_WORDS and not unit["space_mode"]
         if outcome["status"] != DONE or not usual or unit["space"] not in METHODS:

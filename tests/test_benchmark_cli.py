@@ -24,7 +24,7 @@ from blicer.benchmark import run
 from blicer.benchmark.plan import ABLATIONS, Dataset, Matrix, Unit
 from blicer.benchmark.results import Result, Results, load, load_units
 from blicer.benchmark.run import failed
-from blicer.cli import app, commands  # noqa: F401 - registers the commands
+from blicer.cli import app
 from blicer.cli.benchmark import _summary
 from blicer.errors import FileError, InputError
 from blicer.files import write_json

@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from blicer import plots
-from blicer.cli import app, commands  # noqa: F401 - registers the commands
+from blicer.cli import app
 from blicer.demo import moved, page, run
 from blicer.errors import FileError, MissingDependency
 from blicer.starter import load

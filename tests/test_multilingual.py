@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import blicer.multilingual as chain
 from blicer.align.space import Space
-from blicer.cli import app, commands  # noqa: F401 - registers the commands
+from blicer.cli import app
 from blicer.config import Config
 from blicer.embeddings import Embeddings
 from blicer.errors import InputError

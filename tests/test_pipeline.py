@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import blicer.pipeline as chain
 from blicer.align.procrustes import Procrustes
 from blicer.align.space import Space
-from blicer.cli import app, commands  # noqa: F401 - registers the commands
+from blicer.cli import app
 from blicer.config import Config, preset_for
 from blicer.crossencoder.model import Reranker
 from blicer.embeddings import Embeddings

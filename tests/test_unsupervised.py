@@ -14,7 +14,7 @@ import blicer.unsupervised as chain
 from blicer.align import vecmap
 from blicer.align.space import Space
 from blicer.align.vecmap import VecMap, co_learn
-from blicer.cli import app, commands  # noqa: F401 - registers the commands
+from blicer.cli import app
 from blicer.config import Config
 from blicer.embeddings import Embeddings
 from blicer.encoders.words import WordEncoder

@@ -8,36 +8,24 @@ that the paper fixes for each setup are in ``PRESETS``; what an encoder needs be
 
 from __future__ import annotations
 
+import dataclasses
 import numbers
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import Field, asdict, dataclass, field, fields
+from dataclasses import Field, dataclass, field
 from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, get_origin, get_type_hints
 
 from blicer.errors import FileError, InputError
-from blicer.files import read_json, write_json
 from blicer.templates import Template
 
 AUTO = "auto"
-SPACE, PAIRS, CROSS_ENCODER, CHOICE, RUN = (
-    "space",
-    "training pairs",
-    "cross-encoder",
-    "reranking",
-    "run",
-)
-# Other spellings of a setting, and likely guesses that are only suggested.
+SPACE, PAIRS, CROSS_ENCODER = "space", "training pairs", "cross-encoder"
+CHOICE, RUN = "reranking", "run"
 _ALIASES = {"lambda": "mixing_weight"}
-_SUGGESTIONS = {
-    "lr": "learning_rate",
-    "batch": "batch_size",
-    "max_len": "max_length",
-    "warm_up": "warmup",
-    "model": "encoder",
-}
+_SUGGESTIONS = {"lr": "learning_rate", "model": "encoder"}  # guesses that are spelt too differently
 
 # The paper's setups (docs/method.md §3).
 PRESETS: dict[str, dict[str, Any]] = {
@@ -96,9 +84,11 @@ def setting(
     low: float | None = None,
     high: float | None = None,
     above: bool = False,
+    choices: tuple[str, ...] = (),
 ) -> Any:
     """Declare a field: default, who uses it, what it means, its range (``above`` excludes low)."""
-    metadata = {"group": group, "help": help, "low": low, "high": high, "above": above}
+    limits = {"low": low, "high": high, "above": above, "choices": choices}
+    metadata = {"group": group, "help": help, **limits}
     if isinstance(default, dict):
         return field(default_factory=dict, metadata=metadata)
     return field(default=default, metadata=metadata)
@@ -119,7 +109,7 @@ class Config:
 
     space: str = setting("vecmap", SPACE, "method that aligns the two vector sets")
     space_mode: str = setting("", SPACE, "mode of the method; empty: the one that fits the preset")
-    space_settings: dict[str, Any] = setting({}, SPACE, "settings of the method itself")
+    space_settings: dict[str, Any] = setting({}, SPACE, "settings of the method")  # noqa: RUF009
     k_csls: int = setting(10, SPACE, "neighbours that make up a word's hubness", low=1)
 
     n_aug: int = setting(0, PAIRS, "silver pairs added to the positives", low=0)
@@ -130,11 +120,7 @@ class Config:
     delta: float = setting(0.1, PAIRS, "a negative scores at least its positive - delta", low=0)
     alpha: float = setting(0.7, PAIRS, "how far labels follow CSLS (0: not at all)", low=0, high=1)
     weigh_positives: int = setting(
-        0,
-        PAIRS,
-        "1: show a positive once and weigh it 1 + n_rep (faster); 0: repeat it, as in the paper",
-        low=0,
-        high=1,
+        0, PAIRS, "1: weigh a positive 1 + n_rep (faster); 0: repeat it (paper)", low=0, high=1
     )
     template: str = setting("T15", PAIRS, "text around a word: T1 to T16, or a text with [w]")
 
@@ -143,9 +129,7 @@ class Config:
     weight_decay: float = setting(0.01, CROSS_ENCODER, "of AdamW", low=0)
     batch_size: int = setting(256, CROSS_ENCODER, "pairs a step", low=1)
     max_length: int = setting(20, CROSS_ENCODER, "tokens of both texts and separators", low=4)
-    warmup: float = setting(
-        0.1, CROSS_ENCODER, "share of the steps over which the rate rises", low=0, high=1
-    )
+    warmup: float = setting(0.1, CROSS_ENCODER, "share of steps with a rising rate", low=0, high=1)
     seed: int = setting(33, CROSS_ENCODER, "of all random draws in training", low=0, high=2**32 - 1)
     max_grad_norm: float = setting(1.0, CROSS_ENCODER, "gradients are clipped", low=0, above=True)
     micro_batch_size: int = setting(
@@ -158,12 +142,7 @@ class Config:
         1.0, CROSS_ENCODER, "learning rate of the word pieces, as a multiple of the others'", low=0
     )
     layer_decay: float = setting(
-        1.0,
-        CROSS_ENCODER,
-        "learning rate of a layer, as a multiple of the layer above it",
-        low=0,
-        high=1,
-        above=True,
+        1.0, CROSS_ENCODER, "learning rate of a layer / of the one above", low=0, high=1, above=True
     )
     average_last: float = setting(
         0.0, CROSS_ENCODER, "share of the last steps whose weights are averaged", low=0, high=1
@@ -176,15 +155,13 @@ class Config:
         2, CROSS_ENCODER, "how often an epoch the held-out loss is measured", low=1
     )
 
-    scorers: tuple[str, ...] = setting(
-        (), CHOICE, "what is mixed with CSLS; empty: what the encoder needs"
-    )
+    scorers: tuple[str, ...] = setting((), CHOICE, "mixed with CSLS; empty: what the encoder needs")
     n_cand: int = setting(28, CHOICE, "candidates a word that are reranked", low=1)
     mixing_weight: float | None = setting(
         None, CHOICE, "the paper's lambda; auto: chosen on held-out seeds", low=0, high=1
     )
     holdout: float = setting(
-        0.15, CHOICE, "share of the seed words held out; 0 needs a lambda", low=0, high=0.99
+        0.15, CHOICE, "held-out share of seeds; 0 needs a lambda", low=0, high=0.99
     )
     folds: int = setting(
         0, CHOICE, "cross-validation folds instead of one part; 0: by encoder and seeds", low=0
@@ -195,7 +172,9 @@ class Config:
     refit: bool = setting(True, CHOICE, "fit everything again on all seeds after the choice")
 
     device: str = setting(AUTO, RUN, "auto, cpu, cuda, cuda:1 or mps")
-    precision: str = setting(AUTO, RUN, "auto, fp32, bf16 or fp16")
+    precision: str = setting(
+        AUTO, RUN, "of the encoder's passes", choices=(AUTO, "fp32", "bf16", "fp16")
+    )
 
     def __post_init__(self) -> None:
         for name in _settings():
@@ -241,44 +220,26 @@ class Config:
 
     def replace(self, **overrides: Any) -> Config:
         """Return this configuration with some settings changed."""
-        return Config(**{**self._values(), **_checked(overrides)})
+        return dataclasses.replace(self, **_checked(overrides))
 
     def only(self, *groups: str) -> dict[str, Any]:
         """The settings of these groups, as plain values: what a cached stage depends on."""
-        values = self.to_dict()
+        settings = _settings()
         return {
-            name: values[name]
-            for name, (declared, _) in _settings().items()
-            if declared.metadata["group"] in groups
+            name: value
+            for name, value in self.to_dict().items()
+            if settings[name][0].metadata["group"] in groups
         }
-
-    def _values(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in _settings()}
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as they are saved."""
-        values = asdict(self) | {"scorers": list(self.scorers)}
+        values = dataclasses.asdict(self) | {"scorers": list(self.scorers)}
         return {key: AUTO if value is None else value for key, value in values.items()}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Config:
         """Inverse of ``to_dict``; missing values come from the preset."""
         return cls.resolve(overrides=values)
-
-    def save(self, path: str | Path) -> None:
-        write_json(path, self.to_dict())
-
-    @classmethod
-    def load(cls, path: str | Path) -> Config:
-        values = read_json(path)
-        if not isinstance(values, dict):
-            raise FileError(path, "is not a configuration: expected a JSON object of settings")
-        try:
-            return cls.from_dict(values)
-        except FileError:
-            raise
-        except InputError as error:
-            raise FileError(path, str(error)) from error
 
 
 def encoder_defaults(encoder: str) -> EncoderDefaults:
@@ -309,20 +270,17 @@ def defaults_for(seeds: int) -> dict[str, Any]:
 
 def describe() -> list[dict[str, Any]]:
     """One row for each setting: name, default, expected values, who uses it, what it means."""
+    defaults = Config().to_dict()
     return [
         {
             "name": name,
-            "default": AUTO if declared.default is None else _default(declared),
+            "default": defaults[name],
             "expected": _expectation(declared, kind),
             "group": declared.metadata["group"],
             "help": declared.metadata["help"],
         }
         for name, (declared, kind) in _settings().items()
     ]
-
-
-def _default(declared: Field[Any]) -> Any:
-    return {} if declared.name == "space_settings" else declared.default
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:
@@ -363,51 +321,42 @@ def check_value(name: str, value: Any) -> Any:
         return preset_name(value)
     if name == "template":
         return Template.parse(value).name
-    if "None" in str(kind) and (value is None or value == AUTO):
+    if declared.default is None and (value is None or value == AUTO):
         return None
     if not _fits(value, declared, kind):
         raise InputError(f"{name} = {value!r}: expected {_expectation(declared, kind)}")
-    if name == "scorers":
-        return tuple(value)
-    if kind in (str, bool) or name == "space_settings":
-        return value
-    return int(value) if kind is int else float(value)
+    return kind(value)
 
 
-def _fits(value: Any, declared: Field[Any], kind: Any) -> bool:
-    if kind is bool:
-        return isinstance(value, bool)
-    if kind is str:
-        return isinstance(value, str) and (bool(value.strip()) or declared.default == "")
-    if declared.name == "scorers":
-        listed = isinstance(value, (list, tuple))
-        return listed and all(isinstance(one, str) for one in value)
-    if declared.name == "space_settings":
-        return isinstance(value, Mapping)
-    if isinstance(value, bool) or not isinstance(
-        value, numbers.Integral if kind is int else numbers.Real
-    ):
-        return False
+def _fits(value: Any, declared: Field[Any], kind: type) -> bool:
     low, high, above = (declared.metadata[key] for key in ("low", "high", "above"))
+    if kind is str:
+        choices = declared.metadata["choices"] or [value]
+        filled = isinstance(value, str) and (value.strip() or declared.default == "")
+        return bool(filled and value in choices)
+    if kind is tuple:
+        return isinstance(value, (list, tuple)) and all(isinstance(one, str) for one in value)
+    if kind in (bool, dict):
+        return isinstance(value, kind)
+    number = numbers.Integral if kind is int else numbers.Real
+    if isinstance(value, bool) or not isinstance(value, number):
+        return False
     # An infinite number, or NaN, fails one of the comparisons.
     least = value > low if above else value >= low
     return bool(least and value <= (sys.float_info.max if high is None else high))
 
 
-def _expectation(declared: Field[Any], kind: Any) -> str:
-    if declared.name == "scorers":
-        return "names of scorers"
-    if declared.name == "space_settings":
-        return "a table of settings"
-    if kind in (str, bool):
-        return "a text" if kind is str else "true or false"
+def _expectation(declared: Field[Any], kind: type) -> str:
+    if declared.metadata["choices"]:
+        return f"one of {', '.join(declared.metadata['choices'])}"
+    if kind not in (int, float):
+        return _KINDS[kind]
     low, high, above = (declared.metadata[key] for key in ("low", "high", "above"))
-    what = "a whole number" if kind is int else "a number"
     if high is not None:
-        what += f" above {low} and up to {high}" if above else f" from {low} to {high}"
+        span = f"above {low} and up to {high}" if above else f"from {low} to {high}"
     else:
-        what += f" greater than {low}" if above else f" of at least {low}"
-    return f"{what}, or {AUTO!r}" if "None" in str(kind) else what
+        span = f"greater than {low}" if above else f"of at least {low}"
+    return f"{_KINDS[kind]} {span}" + (f", or {AUTO!r}" if declared.default is None else "")
 
 
 def _checked(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -428,20 +377,32 @@ def _known(key: str) -> str:
 def _from_text(name: str, text: str) -> Any:
     """Parse the text as the setting's type where it looks like one; checking comes after."""
     kind = _settings()[name][1]
-    if name == "scorers":
+    if kind is tuple:
         return [part.strip() for part in text.split(",") if part.strip()]
     if kind is bool:
         return {"true": True, "1": True, "false": False, "0": False}.get(text.lower(), text)
-    if kind not in (int, float, float | None):
-        return text
     try:
-        return int(text) if kind is int else float(text)
+        return kind(text) if kind in (int, float) else text
     except ValueError:
         return text
 
 
+_KINDS = {
+    str: "a text",
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    tuple: "a list of names",
+    dict: "a table of settings",
+}
+
+
 @lru_cache(maxsize=1)
-def _settings() -> dict[str, tuple[Field[Any], Any]]:
-    """Every setting by name, with its field and its type."""
-    kinds = get_type_hints(Config)
-    return {declared.name: (declared, kinds[declared.name]) for declared in fields(Config)}
+def _settings() -> dict[str, tuple[Field[Any], type]]:
+    """Every setting by name, with its field and its type (one that may be None is a number)."""
+    hints = get_type_hints(Config)
+    kinds = {name: get_origin(hint) or hint for name, hint in hints.items()}
+    return {
+        declared.name: (declared, kinds[declared.name] if kinds[declared.name] in _KINDS else float)
+        for declared in dataclasses.fields(Config)
+    }

@@ -19,7 +19,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from blicer.errors import FileError, InputError
 from blicer.files import check_writable, digest, followed, is_special, read_json, write_json
-from blicer.io.dictionary import safe_start, tsv_row
+from blicer.io.dictionary import escape_comment, tsv_row
 from blicer.progress import note, task
 
 if TYPE_CHECKING:
@@ -47,13 +47,13 @@ def _cells(entry: Translation) -> Iterator[list[str]]:
 
 
 def _tsv_rows(entry: Translation) -> Iterator[str]:
-    return (safe_start(tsv_row(cells)) for cells in _cells(entry))
+    return map(tsv_row, _cells(entry))
 
 
 def _csv_rows(entry: Translation) -> Iterator[str]:
     for cells in _cells(entry):
         out = io.StringIO()
-        csv.writer(out, lineterminator="\n").writerow([safe_start(cells[0]), *cells[1:]])
+        csv.writer(out, lineterminator="\n").writerow([escape_comment(cells[0]), *cells[1:]])
         yield out.getvalue()
 
 

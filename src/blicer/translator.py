@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from blicer.calibration import Calibration
-from blicer.crossencoder.early_exit import BestFirst, best_first
+from blicer.crossencoder.scoring import BestFirst, best_first
 from blicer.errors import FileError, InputError
 from blicer.files import atomic_folder, check_replaceable, read_json, write_marker
 from blicer.lexicon import find_words

@@ -21,9 +21,9 @@ from blicer.align.linear import matrix, orthogonal_map, unit_
 from blicer.align.space import Space
 from blicer.devices import random_state, set_random_state
 from blicer.embeddings import Embeddings
-from blicer.encoders.checkpoints import Checkpoints
 from blicer.encoders.loading import quiet_transformers
-from blicer.encoders.optimiser import (
+from blicer.encoders.tuning import (
+    Checkpoints,
     optimiser_tensors,
     restore_optimiser,
     rows_in_use,
@@ -32,7 +32,7 @@ from blicer.encoders.optimiser import (
 from blicer.encoders.words import WordEncoder
 from blicer.errors import InputError
 from blicer.files import atomic_folder, digest, read_json, write_json
-from blicer.lexicon import Lexicon
+from blicer.lexicon import Lexicon, splits_apart
 from blicer.neighbours.mining import silver_pairs
 from blicer.neighbours.retriever import Retriever
 
@@ -378,7 +378,7 @@ class Mixed(Aligner):
         self, source: Embeddings, target: Embeddings, seeds: Lexicon
     ) -> tuple[float, list[list[float]]]:
         """The share with the best P@1 on held-out seed words, of both directions."""
-        apart = seeds.splits_apart(self.holdout)
+        apart = splits_apart(seeds.numbered(), self.holdout)
         rest, held = seeds.split(self.holdout, seed=self.seed, share_targets=not apart)
         gold = held.indices(source, target)
         if len(gold) == 0:

@@ -121,8 +121,8 @@ class Space:
         if measured is not None:
             description["hubness"] = {"k_csls": measured[0]}
         with atomic_folder(folder) as temporary:
-            self.source.save(temporary / "source")
-            self.target.save(temporary / "target")
+            self.source.save(temporary / "source.safetensors")
+            self.target.save(temporary / "target.safetensors")
             if measured is not None:
                 save_file(dict(zip(SIDES, measured[1], strict=True)), temporary / HUBNESS)
             write_marker(temporary, DESCRIPTION, description)
@@ -134,7 +134,7 @@ class Space:
         description = read_description(folder)
         source, target = (
             Embeddings.load(
-                folder / side,
+                folder / f"{side}.safetensors",
                 lowercase=False,
                 cache=False,
                 language=description[side].get("language"),
@@ -145,7 +145,8 @@ class Space:
             expected = description[side].get("words")
             if len(embeddings) != expected:
                 raise FileError(
-                    folder / side, f"has {len(embeddings)} words; {DESCRIPTION} says {expected}"
+                    folder / f"{side}.safetensors",
+                    f"has {len(embeddings)} words; {DESCRIPTION} says {expected}",
                 )
         space = cls(source, target, method=description["method"], settings=description["settings"])
         space._hubness = _read_hubness(folder, description, (len(source), len(target)))
