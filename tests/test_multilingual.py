@@ -144,10 +144,11 @@ def test_zero_shot_sees_no_pair_of_the_languages_asked_for(
         "ru",
         "fr",
     )
+    shown = lessons[-1]
     english = {"ru": set(), "fr": set()}  # type: ignore[var-annotated]
     positives = [
         (left, right)
-        for left, right, label in lessons[-1]
+        for left, right, label in zip(shown.left, shown.right, shown.labels, strict=True)
         if label > 0.5 and left[0] in LETTERS["en"]
     ]
     for left, right in positives:
@@ -155,7 +156,7 @@ def test_zero_shot_sees_no_pair_of_the_languages_asked_for(
     assert english["ru"]
     assert english["fr"]
     assert not english["ru"] & english["fr"]
-    for left, right, _ in lessons[-1]:
+    for left, right in zip(shown.left, shown.right, strict=True):
         assert (left[0] in LETTERS["en"]) != (right[0] in LETTERS["en"])
 
 
@@ -257,7 +258,7 @@ def test_from_the_command_line(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--vectors", "en"], "not of the form NAME=FILE"),
+        (["--vectors", "en"], "not of the form LANGUAGE=FILE"),
         (["--vectors", "en=a", "--vectors", "en=b"], "names en twice"),
         (["--vectors", "en=a", "--pairs", "enfr"], "expected two languages"),
         (["--vectors", "en=a", "--pairs", "en-fr"], "no vectors for fr"),

@@ -75,9 +75,9 @@ def test_held_out_words_reach_neither_mapping_nor_cross_encoder(
     views: list[Pairs] = []
     fit, view = chain.fit, chain.held_out_view
 
-    def spy_fit(pair, seeds, config, *, reserved=chain.NO_PAIRS, **rest):  # type: ignore[no-untyped-def]
-        fits.append((seeds, reserved))
-        return fit(pair, seeds, config, reserved=reserved, **rest)
+    def spy_fit(pairs, seeds, config, *, reserved=None, **rest):  # type: ignore[no-untyped-def]
+        fits.append((seeds[0], reserved[0] if reserved else chain.NO_PAIRS))
+        return fit(pairs, seeds, config, reserved=reserved, **rest)
 
     def spy_view(fitted, held, *rest):  # type: ignore[no-untyped-def]
         views.append(held)
@@ -132,7 +132,7 @@ def test_held_out_pairs_that_share_words_with_the_rest_are_neither_taught_nor_as
     pair, everything = LanguagePair(source, target), chained.indices(source, target)
     ((rest, held),) = chain.held_out_splits(everything, config)
     assert set(rest[:, 1]) & set(held[:, 1])
-    fitted = chain.fit(pair, rest, config, reserved=held)
+    (fitted,) = chain.fit([pair], [rest], config, reserved=[held])
     taught = np.stack([fitted.pairs.source, fitted.pairs.target], axis=1)
     assert words_of(sides, rest) <= words_of(sides, taught)
     assert not words_of(sides, held) & words_of(sides, taught)

@@ -43,15 +43,11 @@ def _cells(entry: Translation) -> Iterator[list[str]]:
         yield [entry.word, candidate.word, sure, f"{candidate.score:.4f}", str(rank)]
 
 
-def _tsv_rows(entry: Translation) -> Iterator[str]:
-    return map(tsv_row, _cells(entry))
-
-
 def _csv_rows(entry: Translation) -> Iterator[str]:
-    for cells in _cells(entry):
-        out = io.StringIO()
-        csv.writer(out, lineterminator="\n").writerow([escape_comment(cells[0]), *cells[1:]])
-        yield out.getvalue()
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerows([escape_comment(word), *others] for word, *others in _cells(entry))
+    yield out.getvalue()
 
 
 def _json_rows(entry: Translation) -> Iterator[str]:
@@ -68,7 +64,7 @@ def _json_rows(entry: Translation) -> Iterator[str]:
 
 
 FORMATS: dict[str, Format] = {
-    "tsv": Format((".tsv", ".txt"), tsv_row(COLUMNS), _tsv_rows),
+    "tsv": Format((".tsv", ".txt"), tsv_row(COLUMNS), lambda entry: map(tsv_row, _cells(entry))),
     "csv": Format((".csv",), ",".join(COLUMNS) + "\n", _csv_rows),
     "jsonl": Format((".jsonl",), "", _json_rows),
 }

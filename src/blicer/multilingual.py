@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from blicer.config import AUTO, Config
 from blicer.errors import InputError
@@ -23,16 +23,10 @@ from blicer.pipeline import (
     Fitted,
     LanguagePair,
     Names,
-    Pairs,
     Prepared,
     check_config,
-    count,
     fit_scorers,
-    fit_space,
-    held_out_splits,
-    held_out_view,
-    seed_pairs,
-    train_reranker,
+    prepare_pairs,
     training_pairs,
 )
 from blicer.progress import note
@@ -40,7 +34,6 @@ from blicer.scorers import CROSS_ENCODER, needs_seeds
 from blicer.unsupervised import check_start, find_space
 
 if TYPE_CHECKING:
-    from blicer.crossencoder.model import Reranker
     from blicer.embeddings import Embeddings
 
 Languages = tuple[str, str]
@@ -127,32 +120,14 @@ def prepare_multilingual(
         own_names = (called.get(one), called.get(other))
         return LanguagePair(vectors[one], vectors[other], own_names, work)
 
-    data = {languages: language_pair(languages) for languages in seeds}
-    known = {languages: seed_pairs(data[languages], seeds[languages]) for languages in seeds}
-    splits = {languages: held_out_splits(known[languages], config) for languages in seeds}
-    views: dict[Languages, list[HeldOutView]] = {languages: [] for languages in seeds}
-    listed = ", ".join("-".join(languages) for languages in seeds)
-    for number in range(min(len(split) for split in splits.values())):
-        parts = {languages: splits[languages][number] for languages in seeds}
-        note(f"one cross-encoder for {listed}, without held-out words (part {number + 1})")
-        fitted, _ = _fit_together(data, parts, config)
-        for languages, (_, held) in parts.items():
-            view = held_out_view(fitted[languages], held, known[languages], config)
-            views[languages].append(view)
-    note(f"one cross-encoder for {listed}, on all seeds")
-    whole = {languages: (pairs, NO_PAIRS) for languages, pairs in known.items()}
-    fitted, reranker = _fit_together(data, whole, config)
-    everyone = [view for several in views.values() for view in several]
-    found: dict[Languages, Prepared] = {}
-    for languages in wanted:
-        if languages in seeds:
-            own = HeldOutView.joined(views[languages]) if views[languages] else None
-            counted = count(known[languages])
-            found[languages] = Prepared(fitted[languages], own, counted, True, config)
-        else:
-            pair = language_pair(languages)
-            found[languages] = _without_seeds(pair, reranker, everyone, config, init)
-    return found
+    note(f"one cross-encoder for {', '.join(map('-'.join, seeds))}")
+    data = [(language_pair(languages), lexicon) for languages, lexicon in seeds.items()]
+    trained = prepare_pairs(data, config)
+    prepared = dict(zip(seeds, trained, strict=True))
+    for pair in wanted:
+        if pair not in seeds:
+            prepared[pair] = _without_seeds(language_pair(pair), trained, config, init)
+    return {pair: prepared[pair] for pair in wanted}
 
 
 def check_pairs(
@@ -180,52 +155,27 @@ def all_pairs(languages: Iterable[str], seeds: Container[Languages]) -> list[Lan
     ]
 
 
-def _fit_together(
-    data: Mapping[Languages, LanguagePair],
-    seeds: Mapping[Languages, tuple[Pairs, Pairs]],
-    config: Config,
-) -> tuple[dict[Languages, Fitted], Reranker]:
-    """Fit each pair's own space and training pairs, and one cross-encoder on all of them."""
-    parts = []
-    for languages, pair in data.items():
-        rest, reserved = seeds[languages]
-        space = fit_space(pair, rest, config)
-        pairs = training_pairs(pair, space, rest, config, reserved=reserved)
-        parts.append((pair, space, pairs))
-    reranker = train_reranker(parts, config)
-    fitted = [
-        Fitted(space, pairs, fit_scorers(pair, space, pairs, config, reranker=reranker))
-        for pair, space, pairs in parts
-    ]
-    return dict(zip(data, fitted, strict=True)), reranker
-
-
 def _without_seeds(
-    pair: LanguagePair,
-    reranker: Reranker,
-    views: Sequence[HeldOutView],
-    config: Config,
-    init: str,
+    pair: LanguagePair, others: Sequence[Prepared], config: Config, init: str
 ) -> Prepared:
-    """A pair that has no seeds: CSLS of an unsupervised VecMap space, the shared cross-encoder.
+    """A pair that has no seeds: CSLS of an unsupervised VecMap space, the others' cross-encoder.
 
     Scorers that learn from a pair's own seeds are left out. Silver pairs scale CSLS; nothing is
     trained on them.
     """
+    scorers = tuple(name for name in config.scorers if not needs_seeds(name))
     alone = config.replace(
-        space=METHOD_WITHOUT_SEEDS,
-        space_mode="",
-        space_settings={},
-        scorers=tuple(name for name in config.scorers if not needs_seeds(name)),
+        space=METHOD_WITHOUT_SEEDS, space_mode="", space_settings={}, scorers=scorers
     )
     space, tried = find_space(pair, alone, init)
     silver = alone.replace(n_aug=config.n_aug or SILVER_PAIRS)
     pairs = training_pairs(pair, space, NO_PAIRS, silver)
-    fitted = Fitted(space, pairs, fit_scorers(pair, space, pairs, alone, reranker=reranker))
+    shared: Any = others[0].fitted.scorers[config.scorers.index(CROSS_ENCODER)]
+    fitted = Fitted(space, pairs, fit_scorers(pair, space, pairs, alone, shared.reranker))
     view = None
-    if views:
+    if views := [one.held_out for one in others if one.held_out is not None]:
         joined = HeldOutView.joined(views)
-        columns = [0, *(1 + config.scorers.index(name) for name in alone.scorers)]
+        columns = [0, *(1 + config.scorers.index(name) for name in scorers)]
         view = HeldOutView(joined.parts[..., columns], joined.is_gold)
     notes = {"zero_shot": {"tried": tried, "chosen_on": "held-out seed words of the other pairs"}}
-    return Prepared(fitted, view, 0, True, alone, notes=notes)
+    return Prepared(fitted, view, 0, others[0].refit, alone, notes=notes)

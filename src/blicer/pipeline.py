@@ -39,7 +39,7 @@ from blicer.progress import note
 from blicer.scorers import CROSS_ENCODER, UNTUNED, Scorer, check_scorers, make_scorer
 from blicer.stage_cache import stage, stage_folder
 from blicer.templates import Template
-from blicer.training_pairs import Examples, TrainingPairs, build_pairs
+from blicer.training_pairs import Examples, Scaling, TrainingPairs, build_pairs
 from blicer.translator import Translator
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class Fitted:
     scorers: list[Scorer]
 
     @property
-    def scaling(self) -> Any:
+    def scaling(self) -> Scaling:
         return self.pairs.scaling
 
 
@@ -157,31 +157,47 @@ def prepare(
     names: Names = (None, None),
     work_dir: str | Path | None = None,
 ) -> Prepared:
-    """Fit without the held-out words and score these, then fit on all seeds."""
+    """``train`` before the mixing weights are chosen; the arguments are the same."""
     config = config.for_training(len(seeds))
     check_config(config, needs_space=space is None)
     pair = LanguagePair(source, target, names, Path(work_dir) if work_dir else None)
-    known = seed_pairs(pair, seeds)
-    splits = held_out_splits(known, config)
+    return prepare_pairs([(pair, seeds)], config, space=space)[0]
+
+
+def prepare_pairs(
+    data: Sequence[tuple[LanguagePair, Lexicon]], config: Config, *, space: Space | None = None
+) -> list[Prepared]:
+    """Fit without the held-out words and score these, then fit on all seeds.
+
+    ``data``: language pairs, which share one cross-encoder, and their seeds. ``space``: of the only
+    pair.
+    """
+    pairs = [pair for pair, _ in data]
+    known = [seed_pairs(pair, seeds) for pair, seeds in data]
+    splits = list(zip(*(held_out_splits(seeds, config) for seeds in known), strict=False))
     if splits and space is not None:
         note(
             "the space is taken as it is: if these seeds made it, it knows the held-out words too, "
             "and weights and confidences trust it too much (training from the two vector files "
             "holds them out of the map as well)"
         )
-    views: list[HeldOutView] = []
-    fitted: Fitted | None = None
-    for number, (rest, held) in enumerate(splits, start=1):
+    views: list[list[HeldOutView]] = [[] for _ in data]
+    fitted: list[Fitted] = []
+    for number, parts in enumerate(splits, start=1):
+        rests, helds = zip(*parts, strict=True)
         many = f" (fold {number} of {config.folds})" if config.folds > 1 else ""
-        note(f"fitting on {count(rest)} seed pairs, holding out {count(held)}{many}")
-        fitted = fit(pair, rest, config, space=space, reserved=held)
-        views.append(held_out_view(fitted, held, known, config))
-    refit = fitted is None or config.refit or config.folds > 1
-    if fitted is None or refit:
-        note(f"fitting on all {count(known)} seed pairs")
-        fitted = fit(pair, known, config, space=space)
-    view = HeldOutView.joined(views) if views else None
-    return Prepared(fitted, view, count(known), refit, config)
+        note(f"fitting on {count(*rests)} seed pairs, holding out {count(*helds)}{many}")
+        fitted = fit(pairs, rests, config, space=space, reserved=helds)
+        for own, one, held, seeds in zip(views, fitted, helds, known, strict=True):
+            own.append(held_out_view(one, held, seeds, config))
+    refit = not fitted or config.refit or config.folds > 1
+    if refit:
+        note(f"fitting on all {count(*known)} seed pairs")
+        fitted = fit(pairs, known, config, space=space)
+    return [
+        Prepared(one, HeldOutView.joined(own) if own else None, count(seeds), refit, config)
+        for one, own, seeds in zip(fitted, views, known, strict=True)
+    ]
 
 
 # -- what is asked for ----------------------------------------------------------------------------
@@ -225,9 +241,9 @@ def seed_pairs(pair: LanguagePair, seeds: Lexicon) -> Pairs:
     return known
 
 
-def count(pairs: Pairs) -> int:
-    """Number of distinct pairs."""
-    return len(np.unique(pairs, axis=0))
+def count(*pairs: Pairs) -> int:
+    """Number of distinct pairs in each array, summed."""
+    return sum(len(np.unique(part, axis=0)) for part in pairs)
 
 
 def held_out_splits(seeds: Pairs, config: Config) -> list[tuple[Pairs, Pairs]]:
@@ -259,17 +275,23 @@ def held_out_splits(seeds: Pairs, config: Config) -> list[tuple[Pairs, Pairs]]:
 
 
 def fit(
-    pair: LanguagePair,
-    seeds: Pairs,
+    pairs: Sequence[LanguagePair],
+    seeds: Sequence[Pairs],
     config: Config,
     *,
     space: Space | None = None,
-    reserved: Pairs = NO_PAIRS,
-) -> Fitted:
-    """Fit a space (unless given) and scorers; silver pairs avoid the words of ``reserved``."""
-    space = fit_space(pair, seeds, config) if space is None else space
-    pairs = training_pairs(pair, space, seeds, config, reserved=reserved)
-    return Fitted(space, pairs, fit_scorers(pair, space, pairs, config))
+    reserved: Sequence[Pairs] | None = None,
+) -> list[Fitted]:
+    """Fit the spaces (unless one is given) and the scorers of language pairs.
+
+    They share one cross-encoder. Silver pairs avoid the words of ``reserved``.
+    """
+    parts = []
+    for pair, own, held in zip(pairs, seeds, reserved or [NO_PAIRS] * len(pairs), strict=True):
+        made = fit_space(pair, own, config) if space is None else space
+        parts.append((pair, made, training_pairs(pair, made, own, config, reserved=held)))
+    reranker = train_reranker(parts, config) if CROSS_ENCODER in config.scorers else None
+    return [Fitted(*part[1:], fit_scorers(*part, config, reranker)) for part in parts]
 
 
 def fit_space(pair: LanguagePair, seeds: Pairs | None, config: Config) -> Space:
@@ -307,17 +329,14 @@ def fit_scorers(
     space: Space,
     pairs: TrainingPairs,
     config: Config,
-    *,
-    reranker: Reranker | None = None,
+    reranker: Reranker | None,
 ) -> list[Scorer]:
-    """The configuration's scorers, fitted; ``reranker`` is a cross-encoder trained already."""
+    """The configuration's scorers, fitted; ``reranker`` is the trained cross-encoder if needed."""
     from blicer.scorers.cross_encoder import CrossEncoderScorer, Untuned
 
     scorers: list[Scorer] = []
     for name in config.scorers:
-        if name == CROSS_ENCODER:
-            if reranker is None:
-                reranker = train_reranker([(pair, space, pairs)], config)
+        if name == CROSS_ENCODER and reranker is not None:
             names = pair.names_for(config)
             scorers.append(CrossEncoderScorer(reranker, config.template, names))
         elif name == UNTUNED:
@@ -351,7 +370,8 @@ def train_reranker(
     Early stopping holds out a tenth of the source words. The work folder caches the cross-encoder,
     and its checkpoints until it is trained.
     """
-    shown, held_out = [], []
+    shown: list[Examples] = []
+    held_out: list[Examples] = []
     for pair, space, pairs in data:
         held = np.zeros(len(pairs), dtype=bool)
         if config.early_stopping:  # λ's held-out words stay unseen: these are others
@@ -370,7 +390,7 @@ def train_reranker(
     taught, stopping = Examples.joined(shown), Examples.joined(held_out)
     folder = None
     if (work := data[0][0].work) is not None:
-        texts = digest(taught.left, taught.right, taught.labels, taught.weights, stopping.left)
+        texts = digest(*vars(taught).values(), *vars(stopping).values())
         version = encoder_version(config.encoder)
         folder = stage_folder(work, "reranker", config.only(TRAINING), texts, version)
     with stage(folder):
@@ -399,11 +419,7 @@ def held_out_view(fitted: Fitted, held: Pairs, everything: Pairs, config: Config
         every = dict(zip(*queries(known), strict=True))
         whole = [at for at, word in enumerate(words) if len(every[word]) == len(golds[at])]
         scores = score_candidates(
-            fitted.space,
-            fitted.scaling,
-            fitted.scorers,
-            words[whole],
-            config.n_cand,
+            *(fitted.space, fitted.scaling, fitted.scorers, words[whole], config.n_cand),
             reverse=reverse,
         )
         views.append(HeldOutView(scores.parts, gold_marks(scores, [golds[at] for at in whole])))

@@ -5,7 +5,7 @@ Words are indices here; ``TrainingPairs.examples`` turns them into the texts tha
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -82,9 +82,6 @@ class Examples:
 
     def __len__(self) -> int:
         return len(self.left)
-
-    def __iter__(self) -> Iterator[tuple[str, str, float]]:
-        return zip(self.left, self.right, self.labels.tolist(), strict=True)
 
     @classmethod
     def joined(cls, parts: Sequence[Examples]) -> Examples:

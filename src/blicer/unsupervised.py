@@ -30,7 +30,6 @@ from blicer.neighbours.retriever import Retriever
 from blicer.pipeline import (
     FEWEST_SEEDS,
     NO_PAIRS,
-    Fitted,
     LanguagePair,
     Names,
     Pairs,
@@ -38,10 +37,8 @@ from blicer.pipeline import (
     check_config,
     count,
     fit,
-    fit_scorers,
     fit_space,
     held_out_view,
-    training_pairs,
 )
 from blicer.progress import note
 from blicer.translator import Translator
@@ -94,7 +91,8 @@ def prepare_unsupervised(
     tried: list[dict[str, Any]] = []
     if space is None:
         space, tried = find_space(pair, config, init)
-    pairs = training_pairs(pair, space, NO_PAIRS, config)
+    (fitted,) = fit([pair], [NO_PAIRS], config, space=space)
+    pairs = fitted.pairs
     silver = np.stack([pairs.source, pairs.target], axis=1)[pairs.is_positive]
     if len(silver) < FEWEST_SEEDS:
         raise BlicerError(
@@ -111,8 +109,8 @@ def prepare_unsupervised(
         again = config.replace(
             n_aug=0, space="vecmap", space_mode="supervised", space_settings={}, folds=1
         )
-        view = held_out_view(fit(pair, rest, again, reserved=held), held, held, again)
-    fitted = Fitted(space, pairs, fit_scorers(pair, space, pairs, config))
+        (without,) = fit([pair], [rest], again, reserved=[held])
+        view = held_out_view(without, held, held, again)
     found = {"tried": tried, "silver_pairs": len(silver), "chosen_on": len(held)}
     return Prepared(fitted, view, 0, True, config, notes={"unsupervised": found})
 

@@ -18,13 +18,10 @@ from blicer.config import ENOUGH_FOR_SUPERVISED, preset_for
 from blicer.errors import BlicerError, InputError
 from blicer.files import atomic_write, check_writable
 from blicer.io.dictionary import tsv_row
-from blicer.languages import language_name
 from blicer.progress import note
-from blicer.templates import Template
 
 if TYPE_CHECKING:
     from blicer.align.base import Aligner
-    from blicer.training_pairs import TrainingPairs
 
 FILES = "files"
 COLUMNS = ("source", "target", "score", "scaled", "label", "kind", "repeats", "left", "right")
@@ -37,15 +34,15 @@ def align(
     method: Annotated[
         str, Argument(help=f"{options.listed(METHODS, FILES)} (already in one space).")
     ],
-    source: options.SourceVectors,
-    target: options.TargetVectors,
+    source: options.Vectors,
+    target: options.Vectors,
     output: options.Output,
     seeds: options.Seeds = None,
     mode: Annotated[str | None, Option(help=_MODES)] = None,
     init: options.Init = None,
     encoder: options.Encoder = None,
-    source_language: options.SourceLanguage = None,
-    target_language: options.TargetLanguage = None,
+    source_language: options.Language = None,
+    target_language: options.Language = None,
     max_words: options.MaxWords = None,
     keep_case: options.KeepCase = False,
     seed: Annotated[int | None, Option(help="Seed of the random draws.")] = None,
@@ -63,22 +60,17 @@ def align(
 
     Example, without seeds: `blicer align vecmap fi.vec et.vec --init encoder -o fi-et.space`
     """
-    chosen = _method_settings(settings or [])
-    chosen |= options.given(seed=seed, device=device, init=init, encoder=encoder)
-    # Every name and value is checked before any file is read.
-    aligner = None if method == FILES else _aligner(method, mode, seeds is not None, chosen)
     work = options.check_folder(output, "space")
     if export_vec is not None:
         check_writable(export_vec / "source.vec")
     lexicon = options.load_lexicon(seeds, keep_case) if seeds is not None else None
-    if aligner is not None and lexicon and mode is None and "init" not in chosen:
-        mode = type(aligner).usual_mode(preset_for(len(lexicon)))
-        usual = _aligner(method, mode, True, chosen)
-        if usual.settings != aligner.settings:
-            note(f"{method}: {mode}, for {len(lexicon)} seed pairs (--mode chooses another)")
-        aligner = usual
+    texts = options.assigned("--set", settings, "NAME=VALUE")
+    named = {"seed": seed, "device": device, "init": init, "encoder": encoder}
+    chosen = {name: _value(text) for name, text in texts.items()}
+    chosen |= {name: value for name, value in named.items() if value is not None}
+    aligner = None if method == FILES else _aligner(method, mode, lexicon, chosen)
     left, right = (
-        options.load_vectors(path, language, max_words=max_words, keep_case=keep_case)
+        options.load_vectors(path, language, max_words, keep_case)
         for path, language in ((source, source_language), (target, target_language))
     )
     if aligner is None:
@@ -108,32 +100,32 @@ def align(
         options.echo_json({**facts, "settings": space.settings})
 
 
-def _method_settings(assignments: list[str]) -> dict[str, Any]:
-    """``--set`` values as Python's: JSON where they look like it, otherwise texts."""
-    chosen: dict[str, Any] = {}
-    for assignment in assignments:
-        name, equals, text = (part.strip() for part in assignment.partition("="))
-        if not equals or not name:
-            raise InputError(f"--set {assignment!r} is not of the form NAME=VALUE")
-        plain = {"none": "null", "true": "true", "false": "false"}.get(text.lower(), text)
-        try:
-            chosen[name] = json.loads(plain)
-        except json.JSONDecodeError:
-            chosen[name] = text
-    return chosen
+def _value(text: str) -> Any:
+    """A ``--set`` value as Python's: JSON where it looks like it, otherwise the text."""
+    plain = {"none": "null", "true": "true", "false": "false"}.get(text.lower(), text)
+    try:
+        return json.loads(plain)
+    except json.JSONDecodeError:
+        return text
 
 
-def _aligner(method: str, mode: str | None, has_seeds: bool, chosen: dict[str, Any]) -> Aligner:
-    """The method by its name, in its mode (with seeds, supervised until they are counted)."""
+def _aligner(
+    method: str, mode: str | None, seeds: blicer.Lexicon | None, chosen: dict[str, Any]
+) -> Aligner:
+    """The method by its name, in the mode asked for or the one that fits the number of seeds."""
     if method not in METHODS:
         known = ", ".join([*METHODS, FILES])
         raise InputError(f"there is no method {method!r}; expected one of {known}")
     kind: type[Aligner] = aligner_class(method)
     if "seed" in chosen and "seed" not in kind.setting_names():
         del chosen["seed"]  # nothing is drawn at random in this method
-    mode = mode or ("supervised" if has_seeds and "init" not in chosen else "unsupervised")
+    if mode is None and seeds is not None and "init" not in chosen:
+        mode = kind.usual_mode(preset_for(len(seeds)))
+        if kind.presets.get(mode) != kind.presets.get("supervised"):
+            note(f"{method}: {mode}, for {len(seeds)} seed pairs (--mode chooses another)")
+    mode = mode or "unsupervised"
     seeded = mode.replace("-", "_") in ("supervised", "semi_supervised")
-    if not has_seeds and (seeded or mode not in kind.presets):
+    if seeds is None and (seeded or mode not in kind.presets):
         raise InputError(f"{method} needs seed pairs (mode: {mode}): give them with --seeds")
     return kind.preset(mode, **chosen)
 
@@ -149,8 +141,8 @@ def pairs(
     template: options.Template = None,
     encoder: options.Encoder = None,
     keep_case: options.KeepCase = False,
-    source_name: options.SourceName = None,
-    target_name: options.TargetName = None,
+    source_name: options.Name = None,
+    target_name: options.Name = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Write the training pairs of a space: every positive and hard negative with its label.
@@ -160,12 +152,13 @@ def pairs(
     Example: `blicer pairs en-fr.space --seeds en-fr.tsv --set alpha=0.5 -o pairs.tsv`
     """
     from blicer.align.base import seed_indices
-    from blicer.training_pairs import build_pairs
+    from blicer.pipeline import NO_PAIRS, LanguagePair, training_pairs
+    from blicer.training_pairs import COLUMNS as ARRAY_NAMES
+    from blicer.training_pairs import KINDS
 
     lexicon = options.load_lexicon(seeds, keep_case) if seeds is not None else None
     count = None if lexicon is None else len(lexicon)
-    named = options.given(template=template, encoder=encoder)
-    chosen = options.configure(preset, config, settings, count, named)
+    chosen = options.configure(preset, config, settings, count, template=template, encoder=encoder)
     if lexicon is not None and chosen.preset == "unsupervised":
         raise InputError("the preset unsupervised takes no seeds: leave out one of the two")
     if lexicon is None and chosen.n_aug == 0:
@@ -173,45 +166,27 @@ def pairs(
         raise InputError(f"the preset {chosen.preset} needs {needed}")
     check_writable(output)
     loaded = blicer.Space.load(space)
-    text, names = Template.parse(chosen.template), ("", "")
-    if text.needs_language:
-        names = (
-            language_name(loaded.source.language, source_name, side="source"),
-            language_name(loaded.target.language, target_name, side="target"),
-        )
-    indices = coverage = None
+    pair = LanguagePair(loaded.source, loaded.target, (source_name, target_name))
+    words, names = (loaded.source.words, loaded.target.words), pair.names_for(chosen)
+    indices, facts = NO_PAIRS, {}
     if lexicon is not None:
         indices = seed_indices(loaded.source, loaded.target, lexicon)
         coverage = lexicon.coverage(loaded.source, loaded.target)
-    loaded.use_k_csls(chosen.k_csls)
-    built = build_pairs(loaded.retriever, indices, chosen, coverage=coverage)
-    _write_pairs(output, built, loaded, text, names)
-    for line in built.report.lines():
-        note(line)
+        facts["coverage"] = coverage.to_dict()
+        for line in coverage.lines():
+            note(line)
+    built = training_pairs(pair, loaded, indices, chosen)
+    # Without repeats, the first half of the examples is every pair once, in the first order.
+    shown = built.examples(*words, chosen.template, names, repeat=False)
+    columns = [getattr(built, name) for name in ARRAY_NAMES]
+    with atomic_write(output) as file:
+        file.write(tsv_row(COLUMNS))
+        for source, target, *numbers, kind, repeats, left, right in zip(
+            *columns, shown.left, shown.right, strict=False
+        ):
+            cells = [words[0][source], words[1][target], *(f"{number:.6f}" for number in numbers)]
+            file.write(tsv_row([*cells, KINDS[kind], str(repeats), left, right]))
     note(f"wrote {len(built)} pairs to {output}")
     if as_json:
-        facts = {"scaling": built.scaling.to_dict(), "config": chosen.to_dict()}
+        facts |= {"scaling": built.scaling.to_dict(), "config": chosen.to_dict()}
         options.echo_json({"output": str(output), **built.report.to_dict(), **facts})
-
-
-def _write_pairs(
-    path: Path,
-    built: TrainingPairs,
-    space: blicer.Space,
-    template: Template,
-    names: tuple[str, str],
-) -> None:
-    """One line a pair, in the order of the training set (positives first)."""
-    from blicer.training_pairs import KINDS
-
-    source, target = space.source.words, space.target.words
-    # Without repeats, the first half of the examples is every pair once, in the first order.
-    shown = built.examples(source, target, template, names, repeat=False)
-    with atomic_write(path) as file:
-        file.write(tsv_row(COLUMNS))
-        for row in range(len(built)):
-            words = source[built.source[row]], target[built.target[row]]
-            numbers = (built.score[row], built.scaled[row], built.label[row])
-            kind, repeats = KINDS[built.kind[row]], str(built.weight[row])
-            texts = shown.left[row], shown.right[row]
-            file.write(tsv_row([*words, *(f"{n:.6f}" for n in numbers), kind, repeats, *texts]))

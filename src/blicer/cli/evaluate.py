@@ -102,12 +102,11 @@ def evaluate(
     """
     from blicer.evaluation import compare as compare_evaluations
 
-    from_files = source is not None or target is not None
-    if from_files and (source is None or target is None):
+    if (source is None) != (target is None):
         raise InputError("--source and --target go together: one vector file for each language")
-    if from_files and test is not None:
+    if source is not None and test is not None:
         raise InputError("give either SYSTEM, or --source and --target, not both")
-    test_file = system if from_files else test
+    test_file = test if source is None else system
     if test_file is None:
         raise InputError("the test dictionary is missing: blicer evaluate SYSTEM TEST")
     if per_query is not None:
@@ -116,11 +115,10 @@ def evaluate(
         test_file, keep_case, encoding=encoding, split_targets=split_targets
     )
     if source is not None and target is not None:
-        left, right = (
-            options.load_vectors(path, max_words=max_words, keep_case=keep_case)
-            for path in (source, target)
+        sides = (
+            options.load_vectors(path, None, max_words, keep_case) for path in (source, target)
         )
-        name, first = f"{source}, {target}", cast("System", blicer.Space(left, right, method=FILES))
+        name, first = f"{source}, {target}", cast("System", blicer.Space(*sides, method=FILES))
     else:
         name, first = str(system), load_system(system)
     for sentence in lexicon.coverage(first.source, first.target).lines():

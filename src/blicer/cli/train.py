@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from rich.table import Table
 from typer import Argument, Option
@@ -44,12 +44,12 @@ def train(
     holdout: Annotated[float | None, Option(help="Share of the seeds that λ is chosen on.")] = None,
     folds: Annotated[int | None, Option(help="Cross-validation folds instead.")] = None,
     refit: Annotated[bool | None, Option(help="Fit on all seeds after the choice of λ.")] = None,
-    source_language: options.SourceLanguage = None,
-    target_language: options.TargetLanguage = None,
-    pivot_language: options.PivotLanguage = None,
-    source_name: options.SourceName = None,
-    target_name: options.TargetName = None,
-    pivot_name: options.PivotName = None,
+    source_language: options.Language = None,
+    target_language: options.Language = None,
+    pivot_language: options.Language = None,
+    source_name: options.Name = None,
+    target_name: options.Name = None,
+    pivot_name: options.Name = None,
     max_words: options.MaxWords = WORDS_READ,
     keep_case: options.KeepCase = False,
     device: options.Device = None,
@@ -70,61 +70,48 @@ def train(
     work = options.check_folder(output, "translator")
     # A folder that is named like a method is not meant, unless its path says that it is.
     saved = Path(space) if space and space not in METHODS and Path(space).is_dir() else None
-    named = options.given(
-        encoder=encoder,
-        template=template,
-        mixing_weight=mixing_weight,
-        scorers=scorers,
-        space=None if saved else space,
-        space_mode=space_mode,
-        holdout=holdout,
-        folds=folds,
-        refit=refit,
-        device=device,
-    )
-    chosen = options.configure(preset, config, settings, None, named)
+    named = {
+        "encoder": encoder,
+        "template": template,
+        "mixing_weight": mixing_weight,
+        "scorers": scorers,
+        "space": None if saved else space,
+        "space_mode": space_mode,
+        "holdout": holdout,
+        "folds": folds,
+        "refit": refit,
+        "device": device,
+    }
+    chosen = options.configure(preset, config, settings, None, **named)
     pivots = {"--pivot": pivot, "--pivot-source": pivot_source, "--pivot-target": pivot_target}
     _check_setup(chosen.preset, seeds is not None, pivots)
     lexicon = options.load_lexicon(seeds, keep_case) if seeds is not None else None
     if lexicon is not None:
-        chosen = options.configure(preset, config, settings, len(lexicon), named)
+        chosen = options.configure(preset, config, settings, len(lexicon), **named)
 
-    def read(path: Path, language: str | None) -> blicer.Embeddings:
-        return options.load_vectors(path, language, max_words=max_words, keep_case=keep_case)
-
-    given = None
+    how: dict[str, Any] = {"names": (source_name, target_name), "work_dir": work}
     if saved is not None:
         if source is not None or target is not None:
             raise InputError(f"give either two vector files, or the saved space {space}")
-        given = blicer.Space.load(saved)
-        left, right = given.source, given.target
+        how["space"] = blicer.Space.load(saved)
+        left, right = how["space"].source, how["space"].target
         left.language = source_language or left.language
         right.language = target_language or right.language
     elif source is None or target is None:
         raise InputError("training needs two vector files, or a saved space with --space FOLDER")
     else:
-        left, right = read(source, source_language), read(target, target_language)
-    names, start = (source_name, target_name), init or AUTO
+        left = options.load_vectors(source, source_language, max_words, keep_case)
+        right = options.load_vectors(target, target_language, max_words, keep_case)
     if lexicon is not None:
-        translator = blicer.train(
-            left, right, lexicon, chosen, space=given, names=names, work_dir=work
-        )
+        translator = blicer.train(left, right, lexicon, chosen, **how)
     elif pivot is None or pivot_source is None or pivot_target is None:
-        translator = blicer.train_unsupervised(
-            left, right, chosen, space=given, names=names, init=start, work_dir=work
-        )
+        translator = blicer.train_unsupervised(left, right, chosen, init=init or AUTO, **how)
     else:
+        middle = options.load_vectors(pivot, pivot_language, max_words, keep_case)
+        both = [options.load_lexicon(path, keep_case) for path in (pivot_source, pivot_target)]
+        how = {"names": how["names"], "work_dir": work, "pivot_name": pivot_name}
         translator = blicer.prepare_zero_shot(
-            read(pivot, pivot_language),
-            left,
-            right,
-            options.load_lexicon(pivot_source, keep_case),
-            options.load_lexicon(pivot_target, keep_case),
-            chosen,
-            names=names,
-            pivot_name=pivot_name,
-            init=start,
-            work_dir=work,
+            middle, left, right, *both, chosen, init=init or AUTO, **how
         ).translator()
     translator.save(output)
     shutil.rmtree(work, ignore_errors=True)
@@ -149,14 +136,14 @@ def _check_setup(preset: str, has_seeds: bool, pivots: dict[str, Path | None]) -
 
 
 def _report(translator: blicer.Translator, output: Path) -> None:
-    mixture, calibration = translator.mixture, translator.calibration
+    calibration = translator.calibration
     note(f"wrote {output}; mixing weights: {_weights(translator)}")
     if "unsupervised" in translator.details:
         note("the weights were chosen without gold: take confidences as an order, not as chances")
     elif calibration is not None and calibration.reliability is not None:
         note(
             f"confidence is off by {100 * calibration.reliability.error:.1f} points on average, "
-            f"on {mixture.queries} held-out words"
+            f"on {translator.mixture.queries} held-out words"
         )
     note(
         f"next: blicer evaluate {output} TEST.tsv; blicer translate {output} WORD; "
@@ -193,24 +180,21 @@ def train_multilingual(
     Example: `blicer train-multilingual --vectors en=en.vec --vectors fr=fr.vec --vectors ru=ru.vec
     --seeds en-fr=en-fr.tsv --seeds en-ru=en-ru.tsv -o models`, which also makes models/fr-ru.
     """
-    from blicer.multilingual import all_pairs
+    from blicer.multilingual import all_pairs, check_pairs
 
-    files = {language: Path(file) for language, file in _assigned("--vectors", vectors).items()}
+    files = options.assigned("--vectors", vectors, "LANGUAGE=FILE")
     lexicons = {
         _pair("--seeds", name): options.load_lexicon(Path(path), keep_case)
-        for name, path in _assigned("--seeds", seeds).items()
+        for name, path in options.assigned("--seeds", seeds, "PAIR=FILE").items()
     }
     wanted = [_pair("--pairs", name.strip()) for name in pairs.split(",") if name.strip()]
-    for pair in [*lexicons, *wanted]:
-        if missing := [language for language in pair if language not in files]:
-            needed = f"{'-'.join(pair)} needs: give --vectors {missing[0]}=FILE"
-            raise InputError(f"there are no vectors for {missing[0]}, which {needed}")
-    called = _assigned("--name", names or [], "LANGUAGE=NAME")
+    check_pairs(files, lexicons, wanted)
+    called = options.assigned("--name", names, "LANGUAGE=NAME")
     if unknown := sorted(set(called) - set(files)):
         raise InputError(f"--name names {unknown[0]}, which there are no vectors for")
     fewest = min(len(lexicon) for lexicon in lexicons.values())
-    named = options.given(encoder=encoder, space=space, device=device)
-    chosen = options.configure(preset, config, settings, fewest, named)
+    named = {"encoder": encoder, "space": space, "device": device}
+    chosen = options.configure(preset, config, settings, fewest, **named)
     if output.exists() and not output.is_dir():
         raise FileError(output, "is a file; expected the name of a folder")
     check_writable(output / "translator")
@@ -219,7 +203,7 @@ def train_multilingual(
         check_replaceable(output / "-".join(pair), "translator.json", "a translator")
     prepared = blicer.prepare_multilingual(
         {
-            language: options.load_vectors(path, language, max_words=max_words, keep_case=keep_case)
+            language: options.load_vectors(Path(path), language, max_words, keep_case)
             for language, path in files.items()
         },
         lexicons,
@@ -234,19 +218,6 @@ def train_multilingual(
         translator.save(folder)
         note(f"wrote {folder}; mixing weights: {_weights(translator)}")
     shutil.rmtree(work, ignore_errors=True)
-
-
-def _assigned(option: str, values: list[str], form: str = "NAME=FILE") -> dict[str, str]:
-    """NAME=FILE options by name; a name given twice raises ``InputError``."""
-    found: dict[str, str] = {}
-    for value in values:
-        name, _, file = (part.strip() for part in value.partition("="))
-        if not name or not file:
-            raise InputError(f"{option} {value!r} is not of the form {form}")
-        if name in found:
-            raise InputError(f"{option} names {name} twice")
-        found[name] = file
-    return found
 
 
 def _pair(option: str, name: str) -> tuple[str, str]:
