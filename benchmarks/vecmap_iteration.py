@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from benchmarks.peak import measure
-from blicer.align.linear import orthogonal_map
+from blicer.align.base import orthogonal_map
 from blicer.align.vecmap import Induced, induce, similarity_buffer
 
 BLOCK_ROWS = 1000
@@ -79,7 +79,7 @@ def ours(
     generator: torch.Generator,
     buffer: torch.Tensor | None = None,
 ) -> Induced:
-    """The same iteration as ``blicer.align.selflearning`` runs it, with its reused buffer."""
+    """The same iteration as ``VecMap.self_learn`` runs it, with its reused buffer."""
     weights = orthogonal_map(x[pairs[:, 0]], y[pairs[:, 1]], exact=False).float()
     return induce(x @ weights, y, keep=keep, generator=generator, buffer=buffer)
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import blicer.benchmark.systems as systems_module
 import blicer.scorers.use_cosine
 from benchmark_world import SETTINGS, TEST, TRAIN, make_world, plan, word, write_dictionaries
-from blicer.align.encoder_mix import Mixed
+from blicer.align.encoder_mix import EncoderMix
 from blicer.align.procrustes import Procrustes
 from blicer.benchmark.dataset import Dataset, Digests, MissingData, setup_name
 from blicer.benchmark.execution import run_task
@@ -285,12 +285,11 @@ def test_another_lite_makes_another_c2(
 ) -> None:
     """Under the same name it would be found in the work folder, and be the old one."""
     sides = [dataset.embeddings(language, 100) for language in ("en", "fr")]
-    aligner = Mixed()
-    aligner.work = tmp_path
+    aligner = EncoderMix()
     (task,) = plan(dataset, "xlm-roberta-base", spaces=["c2"])
-    before = (aligner.place(*sides, None), task.encoder_version)
+    before = (aligner.cache_folder(*sides, None, tmp_path), task.encoder_version)
     monkeypatch.setattr("blicer.lite.version", lambda: "another")
-    assert aligner.place(*sides, None) != before[0]
+    assert aligner.cache_folder(*sides, None, tmp_path) != before[0]
     assert task.encoder_version == "another" != before[1]
     (other,) = plan(dataset, "xlm-roberta-base", spaces=["c1"])
     assert other.encoder_version == ""

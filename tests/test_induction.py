@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from benchmarks.vecmap_iteration import baseline, ours, synthetic
 from blicer.align import vecmap as induction
 from blicer.align.vecmap import draw_ranks, induce
+from blicer.neighbours import kernels
 
 
 def unit_rows(rows: int, dim: int, seed: int) -> np.ndarray:
@@ -73,7 +74,7 @@ def test_induce_equals_a_naive_loop(
 def test_blocks_do_not_matter(block_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """More rows than a block, columns long enough for group maxima, draws beyond the top-k."""
     x, y = unit_rows(1500, 8, 0), unit_rows(1203, 8, 1)
-    monkeypatch.setattr(induction, "BLOCK_BYTES", block_bytes * 16)
+    monkeypatch.setattr(kernels, "CACHED_BYTES", block_bytes * 16)
     monkeypatch.setattr(induction, "RANK_BOUNDS", (1, 4, 9))
     monkeypatch.setattr(induction, "PRODUCT_ROWS", 700)
     generator = torch.Generator().manual_seed(5)

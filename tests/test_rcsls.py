@@ -139,7 +139,7 @@ def test_the_loss_never_rises(rate: float, spectral: bool, both: bool) -> None:
     x, y = (F.normalize(torch.randn(300, 10, generator=random)) for _ in range(2))
     loss = RelaxedCSLS(x, y, torch.arange(80).repeat(2, 1).T, cosine=True)
     start = (torch.eye(10), torch.eye(10) if both else None)
-    descent = descend(loss, start, rate, 12, spectral=spectral, label="test")
+    descent = descend(loss, start, rate, 12, spectral=spectral)
     assert all(after <= before for before, after in zip(descent.losses, descent.losses[1:]))  # noqa: B905
     assert descent.losses[-1] < descent.losses[0]
     assert (descent.maps[1] is None) != both
@@ -231,9 +231,9 @@ def test_unequal_dimensions(narrow: str) -> None:
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"learning_rate": "fast"}, "'auto'"),
+        ({"learning_rate": "fast"}, "auto or a number above 0"),
         ({"learning_rate": 0.0}, "above 0"),
-        ({"mapped_side": "left"}, "both, source or target"),
+        ({"mapped_side": "left"}, "one of both, source, target"),
         ({"iterations": -1}, "iterations is -1"),
         ({"neighbours": 0}, "neighbours is 0"),
         ({"words": 0}, "words is 0"),

@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 from blicer.errors import InputError
 from blicer.neighbours import retriever as rescoring
 from blicer.neighbours import retriever as retrieval
-from blicer.neighbours.kernels import RunningTopK, Scan, best_of_both, best_of_rows, top_k
+from blicer.neighbours.kernels import (
+    GroupMaxima,
+    RunningTopK,
+    Scan,
+    best_of_both,
+    best_of_rows,
+    top_columns,
+    top_k,
+)
 from blicer.neighbours.retriever import Retriever, _largest_error, top_k_both
 
 
@@ -56,16 +64,59 @@ def test_top_k_is_a_stable_sort(rows: int, length: int, k: int, levels: int, see
     expected = naive_order(block)[:, :k]
     np.testing.assert_array_equal(indices.numpy(), expected)
     np.testing.assert_array_equal(values.numpy(), np.take_along_axis(block, expected, axis=1))
-    _, columns = top_k(torch.from_numpy(np.ascontiguousarray(block.T)), k, dim=0)
-    np.testing.assert_array_equal(columns.numpy().T, expected)
 
 
-def test_top_k_of_columns_equals_top_k_of_the_transpose() -> None:
-    block = torch.randn(1500, 40)
-    values, indices = top_k(block, 7, dim=0)
-    expected_values, expected_indices = block.T.contiguous().topk(7, dim=1)
-    assert torch.equal(values, expected_values.T)
-    assert torch.equal(indices, expected_indices.T)
+@settings(max_examples=40)
+@given(
+    shape=st.tuples(st.integers(1, 300), st.integers(1, 300)),
+    k=st.integers(1, 12),
+    columns=st.booleans(),
+    penalised=st.booleans(),
+    seed=st.integers(0, 999),
+)
+def test_group_maxima_select_as_a_full_sort_does(
+    shape: tuple[int, int], k: int, columns: bool, penalised: bool, seed: int
+) -> None:
+    """Any shape, for all words or some of them, and all entries above a bar."""
+    rng = np.random.default_rng(seed)
+    scores = torch.from_numpy(rng.normal(size=shape).astype(np.float32))
+    whole = scores.T if columns else scores
+    maxima = GroupMaxima(scores, columns=columns)
+    if penalised:
+        maxima.penalty = torch.from_numpy(rng.normal(size=whole.shape[1]).astype(np.float32))
+        whole = whole - maxima.penalty
+        maxima.fold(whole.T.contiguous() if columns else whole)
+    else:
+        maxima.fold()
+    k = min(k, whole.shape[1])
+    some = torch.from_numpy(np.flatnonzero(rng.random(len(whole)) < 0.5))
+    for words in (None, some):
+        expected = (whole if words is None else whole[words]).topk(k, dim=1)
+        values, candidates = maxima.best(k, words)
+        assert torch.equal(values, expected.values)
+        assert torch.equal(candidates.long(), expected.indices)
+    bar = torch.from_numpy(rng.normal(size=len(whole)).astype(np.float32))
+    found = maxima.above(bar, whole.numel())
+    assert found is not None
+    word, candidate, value = found
+    assert set(zip(word.tolist(), candidate.tolist(), strict=True)) == {
+        (i, j) for i, j in (whole > bar[:, None]).nonzero().tolist()
+    }
+    assert torch.equal(whole[word, candidate], value)
+    assert maxima.above(torch.full_like(bar, -torch.inf), most=0) is None
+
+
+@pytest.mark.parametrize("lowest", [None, 0, 5, 40, 399])
+def test_numbers_above_a_bar_are_selected_as_all_are(lowest: int | None) -> None:
+    """A bar that many numbers exceed, or that too few do, only changes how they are found."""
+    random = torch.Generator().manual_seed(0)
+    block = torch.randn(30, 400, generator=random).mul(8).round().div(8)  # with ties
+    ordered = block.sort(dim=1, descending=True).values
+    bar = None if lowest is None else ordered[:, lowest] - 1e-5
+    found = top_columns(block, 12, bar)
+    assert all(len(set(row)) == 12 for row in found.tolist())
+    values = block.gather(1, found).sort(dim=1, descending=True).values
+    assert torch.equal(values, ordered[:, :12])
 
 
 def test_top_k_refuses_more_than_there_is() -> None:
@@ -274,7 +325,8 @@ def test_a_bf16_scan_is_seldom_repeated(
     usual = rescoring.best_of_rows
 
     def counted(scan: Scan, *arguments: object, **options: object) -> object:
-        repeated.append(len(scan.left))
+        if scan.left.dtype == torch.float32:
+            repeated.append(len(scan.left))
         return usual(scan, *arguments, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(rescoring, "best_of_rows", counted)

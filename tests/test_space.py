@@ -45,7 +45,7 @@ def test_saved_files_are_plain(tmp_path: Path) -> None:
     assert (description["format"], description["version"]) == ("blicer-space", 1)
 
 
-def test_a_kept_space_keeps_its_hubness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cached_space_keeps_its_hubness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Units of a benchmark share a space: the pass over all pairs is made once."""
     rng = np.random.default_rng(0)
     sides = [Embeddings([f"{s}{i}" for i in range(40)], rng.normal(size=(40, 5))) for s in "ab"]
@@ -56,10 +56,10 @@ def test_a_kept_space_keeps_its_hubness(tmp_path: Path, monkeypatch: pytest.Monk
         retrieval, "top_k_both", lambda *a, **o: passes.append(a[2]) or usual(*a, **o)
     )
     aligner = Procrustes()
-    aligner.work = tmp_path
-    first = aligner.kept(*sides, seeds)
+    pairs = seeds.indices(*sides)
+    first = aligner.fit_cached(*sides, pairs, work=tmp_path)
     assert passes == []  # nobody asked
-    found = [aligner.kept(*sides, seeds, k_csls=k) for k in (3, 3, 5, 5)]
+    found = [aligner.fit_cached(*sides, pairs, work=tmp_path, k_csls=k) for k in (3, 3, 5, 5)]
     assert passes == [3, 5]
     for space, k in zip(found, (3, 3, 5, 5), strict=True):
         expected = usual(first.retriever.source, first.retriever.target, k)[0].mean(dim=1)

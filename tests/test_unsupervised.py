@@ -13,13 +13,14 @@ from typer.testing import CliRunner
 import blicer.unsupervised as chain
 from blicer.align import vecmap
 from blicer.align.space import Space
-from blicer.align.vecmap import VecMap, co_learn, mutual_neighbours
+from blicer.align.vecmap import VecMap, co_learn
 from blicer.cli import app, commands  # noqa: F401 - registers the commands
 from blicer.config import Config
 from blicer.embeddings import Embeddings
 from blicer.encoders.words import WordEncoder
 from blicer.errors import BlicerError, InputError
 from blicer.lexicon import Lexicon
+from blicer.neighbours.mining import mutual_neighbours
 from blicer.neighbours.retriever import Retriever
 from blicer.pipeline import Recipe, Workshop
 from blicer.unsupervised import find_space, prepare_unsupervised, train_unsupervised
@@ -116,14 +117,14 @@ def verdicts(good: str | None, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """VecMap that converges from one start only; the starts that were tried."""
     tried: list[str] = []
 
-    def align(self: VecMap, source: Embeddings, target: Embeddings, seeds: Any = None) -> Space:
+    def fit(self: VecMap, source: Embeddings, target: Embeddings, pairs: Any, **_: Any) -> Space:
         tried.append(self.init)
         if self.init == "numerals":
             raise InputError("the vocabularies share no numeral")
         outcome = {"converged": self.init == good, "verdict": "it did not hold up"}
         return Space(source, target, method="vecmap", settings={**self.settings, **outcome})
 
-    monkeypatch.setattr(VecMap, "align", align)
+    monkeypatch.setattr(VecMap, "fit", fit)
     return tried
 
 

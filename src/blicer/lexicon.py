@@ -324,3 +324,17 @@ def _writable(word: str) -> str:
     except UnicodeEncodeError as error:
         raise InputError(f"{word!r} holds half a character and cannot be written") from error
     return word
+
+
+def split_pairs(
+    pairs: NDArray[np.int64], share: float, seed: int, *, share_targets: bool = True
+) -> NDArray[np.bool_]:
+    """Stand-in until the index version is merged: which rows are held out."""
+    named = Lexicon((str(a), str(b)) for a, b in pairs.tolist())
+    _, held = named.split(share, seed, share_targets=share_targets)
+    return np.isin(pairs[:, 0], [int(word) for word in held.targets])
+
+
+def splits_apart(pairs: NDArray[np.int64], share: float) -> bool:
+    """Stand-in until the index version is merged."""
+    return Lexicon((str(a), str(b)) for a, b in pairs.tolist()).splits_apart(share)

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from blicer.align import METHODS
-from blicer.align.base import Aligner, seeds_to_indices
+from blicer.align import METHODS, aligner_class
+from blicer.align.base import Aligner, seed_indices
 from blicer.align.space import Space
 from blicer.calibration import Calibration, calibrate
 from blicer.config import Config
@@ -113,18 +113,6 @@ def preset_for(seeds: int) -> str:
 def defaults_for(seeds: int) -> dict[str, Any]:
     """What `blicer train` uses where nothing else is said: the embedded encoder."""
     return {"preset": preset_for(seeds), "encoder": DEFAULT_ENCODER}
-
-
-def aligner_class(method: str) -> Any:
-    """The class of a method by its name on the command line."""
-    if method not in METHODS:
-        raise InputError(
-            f"there is no space {method!r}; give one of {', '.join(METHODS)} or the folder of a "
-            "saved space"
-        )
-    import blicer.align
-
-    return getattr(blicer.align, METHODS[method])
 
 
 def usual_mode(method: str, preset: str) -> str:
@@ -233,7 +221,7 @@ class Workshop:
 
     def usable(self, seeds: Lexicon) -> Lexicon:
         """The seed pairs in both vocabularies, enough of them to train and to choose on."""
-        indices = seeds_to_indices(self.source, self.target, seeds, method="training")
+        indices = seed_indices(self.source, self.target, seeds)
         if (found := len(np.unique(indices, axis=0))) < FEWEST_SEEDS:
             raise InputError(
                 f"only {found} of {len(seeds)} seed pairs are in both vocabularies; "
@@ -259,12 +247,13 @@ class Workshop:
         if isinstance(given, Space):
             return given
         aligner = make_aligner(given, self.config.preset, self.recipe)
-        aligner.work = self.folder
         return self.kept_space(aligner, seeds)
 
     def kept_space(self, aligner: Aligner, seeds: Lexicon | None) -> Space:
         """What the aligner makes of the two vocabularies, or made of them before."""
-        return aligner.kept(self.source, self.target, seeds, k_csls=self.config.k_csls)
+        pairs = None if seeds is None else seed_indices(self.source, self.target, seeds)
+        k_csls = self.config.k_csls
+        return aligner.fit_cached(self.source, self.target, pairs, work=self.folder, k_csls=k_csls)
 
     def pairs(self, space: Space, seeds: Lexicon, reserved: Lexicon | None = None) -> TrainingPairs:
         """Positives and hard negatives (METHOD.md §2), with what was dropped said."""

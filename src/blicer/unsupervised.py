@@ -1,7 +1,7 @@
 """Without a seed pair: a space, silver pairs, a reranker, and a λ that asks for no gold.
 
 The space comes from self-learning; where its first dictionary comes from is the start. Which start
-works is not known beforehand, so each is tried until the outcome holds up (``align.trust``).
+works is not known beforehand, so each is tried until the outcome holds up (``align.convergence``).
 
 λ and the confidence are chosen on pairs that nobody has checked. The most confident pairs of the
 space, which the cross-encoder learns from, will not do: CSLS is right on them by construction. So
@@ -21,13 +21,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from blicer.align.linear import unit_
+from blicer.align import aligner_class
+from blicer.align.base import unit_
 from blicer.align.space import Space
-from blicer.align.vecmap import mutual_neighbours
 from blicer.config import Config
 from blicer.encoders.words import WordEncoder
 from blicer.errors import BlicerError, InputError
 from blicer.lexicon import Lexicon
+from blicer.neighbours.mining import mutual_neighbours
 from blicer.neighbours.retriever import Retriever
 from blicer.pipeline import (
     FEWEST_SEEDS,
@@ -36,7 +37,6 @@ from blicer.pipeline import (
     Prepared,
     Recipe,
     Workshop,
-    aligner_class,
     check_choice,
     defaults_for,
     make_aligner,
@@ -162,7 +162,9 @@ def find_space(workshop: Workshop, init: str = AUTO) -> tuple[Space, list[dict[s
             # No numeral, no word spelled alike: this start does not exist for this pair.
             tried.append({"start": start, "converged": False, "verdict": str(error)})
         else:
-            reached = {key: space.settings.get(key) for key in ("objective", "trust", "verdict")}
+            reached = {
+                key: space.settings.get(key) for key in ("objective", "convergence", "verdict")
+            }
             good = bool(space.settings.get("converged", True))
             tried.append({"start": start, "converged": good, **reached})
             if good:
@@ -182,7 +184,6 @@ def _space_from(workshop: Workshop, start: str) -> Space:
     settings = {**recipe.space_settings, "init": start}
     chosen = replace(recipe, space_settings=settings, space_mode="unsupervised")
     aligner = make_aligner(str(recipe.space), "unsupervised", chosen)
-    aligner.work = workshop.folder
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # a failed run is said by who asked
         return workshop.kept_space(aligner, None)

@@ -8,7 +8,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from blicer.align import METHODS
+from blicer.align import METHODS, aligner_class
 from blicer.benchmark.dataset import (
     UNSUPERVISED,
     ZERO_SHOT,
@@ -23,7 +23,7 @@ from blicer.benchmark.unit import Task, Unit, resolve_config, unit_overrides
 from blicer.config import Config
 from blicer.errors import FileError, InputError
 from blicer.files import read_json, write_json
-from blicer.pipeline import WITHOUT_SEEDS, Recipe, aligner_class, make_aligner
+from blicer.pipeline import WITHOUT_SEEDS, Recipe, make_aligner
 from blicer.unsupervised import AUTO, check_start
 
 

@@ -107,8 +107,7 @@ def align(
     else:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # a failed run is said below
-            aligner.work = work
-            space = aligner.align(left, right, lexicon)
+            space = aligner.align(left, right, lexicon, work=work)
     if not space.settings.get("converged", True):
         verdict = space.settings.get("verdict", "the run did not converge")
         if not force:
@@ -158,7 +157,7 @@ def _aligner(method: str, mode: str | None, has_seeds: bool, chosen: dict[str, A
     if method not in blicer.align.METHODS:
         known = ", ".join([*blicer.align.METHODS, "files"])
         raise InputError(f"there is no method {method!r}; expected one of {known}")
-    kind = getattr(blicer.align, blicer.align.METHODS[method])
+    kind = blicer.align.aligner_class(method)
     if "seed" in chosen and "seed" not in kind.setting_names():
         del chosen["seed"]  # nothing is drawn at random in this method
     mode = mode or ("supervised" if has_seeds and "init" not in chosen else "unsupervised")
@@ -235,7 +234,7 @@ def pairs(
 
     Example: `blicer pairs en-fr.space --seeds en-fr.tsv --set alpha=0.5 -o pairs.tsv`
     """
-    from blicer.align.base import seeds_to_indices
+    from blicer.align.base import seed_indices
     from blicer.align.space import Space
     from blicer.config import Config, parse_assignments
     from blicer.errors import InputError
@@ -277,7 +276,7 @@ def pairs(
 
     indices = coverage = None
     if lexicon is not None:
-        indices = seeds_to_indices(loaded.source, loaded.target, lexicon)
+        indices = seed_indices(loaded.source, loaded.target, lexicon)
         coverage = lexicon.coverage(loaded.source, loaded.target)
     loaded.use_k_csls(resolved.k_csls)
     built = build_pairs(loaded.retriever, indices, resolved, coverage=coverage)
