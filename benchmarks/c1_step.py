@@ -17,7 +17,7 @@ from torch import Tensor
 
 from benchmarks.peak import measure
 from blicer.align.base import mapped_unit
-from blicer.align.contrastive import ContrastiveLoss, clipping
+from blicer.align.contrastive import Contrastive, ContrastiveLoss, clipping
 
 
 def nearest_negatives(
@@ -102,8 +102,8 @@ def run(
     """Seconds of both, their ratio, and how far loss and gradient are apart at the first step."""
     source, target, source_map, target_map, pairs = synthetic(seeds, words, dim)
     limits = (words, words)
-    options = {"negatives": negatives, "min_recall": min_recall, "through_lengths": False}
-    ours = ContrastiveLoss(source, target, pairs, words=words, **options)
+    method = Contrastive(negatives=negatives, min_recall=min_recall, through_lengths=False)
+    ours = ContrastiveLoss(source, target, pairs, method)
     usual = measure(
         lambda: baseline(
             source, target, source_map, target_map, pairs, negatives=negatives, candidates=limits

@@ -90,8 +90,10 @@ def test_step_equals_naive_autograd(seed: int, through: bool, min_recall: float)
     pairs = torch.stack(
         [torch.randint(0, high, (25,), generator=random) for high in (60, 50)], dim=1
     )
-    options = {"words": 42, "negatives": 6, "min_recall": min_recall}
-    step = ContrastiveLoss(source, target, pairs, through_lengths=through, **options)
+    method = Contrastive(
+        negatives=6, negatives_from=42, min_recall=min_recall, through_lengths=through
+    )
+    step = ContrastiveLoss(source, target, pairs, method)
     value, source_gradient, target_gradient = step(maps[0], maps[1])
     loss, first, second = naive_step(source, target, (maps[0], maps[1]), pairs, 6, 42, through)
     assert value == pytest.approx(loss, abs=1e-5)
@@ -165,7 +167,7 @@ def true_negatives(
 @pytest.mark.parametrize("speed", [0.0, 0.01, 1.0])
 def test_mined_negatives_keep_the_asked_recall(speed: float) -> None:
     gold = torch.arange(100)
-    miner = NegativeMiner(gold, 400, negatives=12, min_recall=0.95)
+    miner = NegativeMiner(gold, 400, Contrastive(negatives=12, min_recall=0.95))
     for queries, words in drifting(15, speed):
         found = miner.mine(queries, words).words.tolist()
         true = true_negatives(queries, words, gold)
@@ -180,7 +182,7 @@ def test_mined_negatives_keep_the_asked_recall(speed: float) -> None:
 
 def test_min_recall_one_scans_at_every_step() -> None:
     gold = torch.arange(100)
-    miner = NegativeMiner(gold, 400, negatives=12, min_recall=1.0)
+    miner = NegativeMiner(gold, 400, Contrastive(negatives=12, min_recall=1.0))
     for queries, words in drifting(4, 0.05):
         found = miner.mine(queries, words).words.tolist()
         assert [set(row) for row in found] == true_negatives(queries, words, gold)
@@ -189,7 +191,7 @@ def test_min_recall_one_scans_at_every_step() -> None:
 
 def test_a_gold_word_outside_the_candidates() -> None:
     queries, words = F.normalize(torch.randn(4, 3)), F.normalize(torch.randn(9, 3))
-    miner = NegativeMiner(torch.tensor([8, 9, 20, 0]), 9, negatives=8)
+    miner = NegativeMiner(torch.tensor([8, 9, 20, 0]), 9, Contrastive(negatives=8))
     for _ in range(2):  # from nothing, then from a pool
         found = [sorted(row) for row in miner.mine(queries, words).words.tolist()]
         assert found[0] == list(range(8))
@@ -200,7 +202,7 @@ def test_a_gold_word_outside_the_candidates() -> None:
 
 
 def test_more_negatives_than_words() -> None:
-    miner = NegativeMiner(torch.arange(5), 8, negatives=50)
+    miner = NegativeMiner(torch.arange(5), 8, Contrastive(negatives=50))
     found = miner.mine(F.normalize(torch.randn(5, 3)), F.normalize(torch.randn(8, 3)))
     for gold, row in enumerate(found.words.tolist()):
         assert sorted(row) == [word for word in range(8) if word != gold]

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import blicer.unsupervised as chain
 from blicer.align import vecmap
 from blicer.align.space import Space
-from blicer.align.vecmap import VecMap, co_learn
+from blicer.align.vecmap import VecMap
 from blicer.cli import app, commands  # noqa: F401 - registers the commands
 from blicer.config import Config
 from blicer.embeddings import Embeddings
@@ -82,7 +82,7 @@ def right(pairs: torch.Tensor) -> float:
 
 def test_both_views_together_know_more_than_the_encoder_alone() -> None:
     views = two_noisy_views(0.9)
-    alone, together = (co_learn(*views, rounds=rounds) for rounds in (0, 3))
+    alone, together = (VecMap().co_learn(*views, rounds) for rounds in (0, 3))
     assert right(together) > right(alone) + 0.1
     assert len(together) > len(alone)
 

@@ -12,7 +12,7 @@ import torch
 from blicer import progress
 from blicer.align import VecMap
 from blicer.align.base import apply_
-from blicer.align.vecmap import closed_form_maps, from_distributions, from_numerals, whitening
+from blicer.align.vecmap import closed_form_maps, from_shared_words, whitening
 from blicer.embeddings import Embeddings
 from blicer.errors import InputError
 from blicer.lexicon import Lexicon
@@ -100,8 +100,8 @@ def test_identical_words_and_numerals_start() -> None:
         [digits[names[b]].translate(arabic) if b in names else b for b in target.words],
         target.vectors,
     )
-    assert len(from_numerals(left, right)) == 40
-    with pytest.raises(InputError, match="no word is spelled the same"):
+    assert len(from_shared_words(left, right, numerals=True)) == 40
+    with pytest.raises(InputError, match="share no word"):
         VecMap.preset("identical", **FAST).align(source, target)
     with pytest.raises(InputError, match="share no numeral"):
         VecMap.preset("numerals", **FAST).align(source, target)
@@ -229,7 +229,7 @@ def test_schedule() -> None:
 def test_distributions_match_words_across_a_rotation() -> None:
     source, target, _ = clustered(words=300, noise=0.0)
     x, y = (torch.from_numpy(each.vectors.copy()) for each in (source, target))
-    pairs = from_distributions(x, y)
+    pairs = VecMap().from_distributions(x, y)
     right = [source.words[i][1:] == target.words[j][1:] for i, j in pairs.tolist()]
     assert np.mean(right) > 0.95
 

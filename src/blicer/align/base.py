@@ -7,7 +7,6 @@ dimensions) are float64 on the CPU: that costs nothing and saves the small singu
 
 from __future__ import annotations
 
-import operator
 import unicodedata
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -15,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from itertools import islice
 from numbers import Integral, Real
+from operator import ge, gt, le, lt
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -36,14 +36,15 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 Pairs = NDArray[np.int64]  # (n, 2): source index, target index
+Seeds = Pairs | None  # None in modes that need no seeds
+Folder = Path | None  # None where nothing is kept on disk
 Maps = tuple[Tensor | None, Tensor | None]  # of source and target; None leaves a side as it is
 BLOCK_ROWS = 16_384
 PCA_WORDS = 20_000
 FEW = 0.1  # share of usable seed pairs below which the likely reason is reported
 SHOWN = 5  # missing words in a message
 LOOKED_AT = 2000  # words that decide on a script
-_LIMITS = {"at least": operator.ge, "above": operator.gt, "at most": operator.le}
-_LIMITS["below"] = operator.lt
+_LIMITS = {"at least": ge, "above": gt, "at most": le, "below": lt}
 _KINDS: dict[str, tuple[Any, str]] = {
     "bool": (bool, "true or false"),
     "int": (Integral, "a whole number"),
@@ -86,7 +87,7 @@ class Aligner(ABC):
         target: Embeddings,
         seeds: Lexicon | None = None,
         *,
-        work: Path | None = None,
+        work: Folder = None,
     ) -> Space:
         """Map both vocabularies into one space.
 
@@ -98,12 +99,7 @@ class Aligner(ABC):
 
     @abstractmethod
     def fit(
-        self,
-        source: Embeddings,
-        target: Embeddings,
-        pairs: Pairs | None,
-        *,
-        work: Path | None = None,
+        self, source: Embeddings, target: Embeddings, pairs: Seeds, *, work: Folder = None
     ) -> Space:
         """``align`` with seeds as word indices (n, 2); a repeated pair counts as often."""
 
@@ -111,9 +107,9 @@ class Aligner(ABC):
         self,
         source: Embeddings,
         target: Embeddings,
-        pairs: Pairs | None,
+        pairs: Seeds,
         *,
-        work: Path | None,
+        work: Folder,
         k_csls: int | None = None,
     ) -> Space:
         """``fit``, or the space that it made of the same data before, cached in ``work``.
@@ -141,7 +137,7 @@ class Aligner(ABC):
         return space
 
     def cache_folder(
-        self, source: Embeddings, target: Embeddings, pairs: Pairs | None, work: Path
+        self, source: Embeddings, target: Embeddings, pairs: Seeds, work: Path
     ) -> Path:
         """Where ``fit_cached`` keeps the space of this data: named after a hash of all inputs."""
         data = digest(source.words, target.words, source.vectors, target.vectors)
@@ -184,7 +180,7 @@ class Aligner(ABC):
         """The hyper-parameters, as given to the constructor."""
         return {name: getattr(self, name) for name in self.setting_names()}
 
-    def needed(self, pairs: Pairs | None) -> Pairs:
+    def needed(self, pairs: Seeds) -> Pairs:
         """The seed pairs of a mode that cannot do without."""
         if pairs is None:
             raise InputError(f"{self.method} in this mode needs seed pairs, and none were given")
@@ -319,13 +315,7 @@ def prepare(
 
 def matrix(vectors: np.ndarray, device: torch.device) -> Tensor:
     """A float32 copy (words, dimensions) that may be changed in place."""
-    if device.type == "cpu":
-        return torch.from_numpy(np.array(vectors, dtype=np.float32, order="C"))
-    parts = [
-        torch.from_numpy(np.array(vectors[start : start + BLOCK_ROWS], dtype=np.float32))
-        for start in range(0, len(vectors), BLOCK_ROWS)
-    ]
-    return torch.cat(parts).to(device)
+    return torch.from_numpy(np.array(vectors, dtype=np.float32, order="C")).to(device)
 
 
 def blocks(rows: Tensor) -> Iterator[Tensor]:

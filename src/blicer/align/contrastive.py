@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from blicer import progress
-from blicer.align.base import Aligner, Pairs, apply_, mapped_unit, prepare, setting
+from blicer.align.base import Aligner, Folder, Pairs, Seeds, apply_, mapped_unit, prepare, setting
 from blicer.align.space import Space
 from blicer.align.vecmap import INITS, VecMap, closed_form_maps
 from blicer.devices import resolve_device
@@ -85,12 +84,7 @@ class Contrastive(Aligner):
     device: str = setting("auto", "auto, cpu, cuda, cuda:1 or mps")
 
     def fit(
-        self,
-        source: Embeddings,
-        target: Embeddings,
-        pairs: Pairs | None,
-        *,
-        work: Path | None = None,
+        self, source: Embeddings, target: Embeddings, pairs: Seeds, *, work: Folder = None
     ) -> Space:
         if self.unsupervised and pairs is not None:
             raise InputError(
@@ -151,18 +145,7 @@ class Contrastive(Aligner):
         self, x: Tensor, y: Tensor, pairs: Pairs, maps: tuple[Tensor, Tensor], label: str
     ) -> tuple[tuple[Tensor, Tensor], dict[str, Any]]:
         """``steps`` steps of clipped gradient descent; the maps, and how it went."""
-        loss = ContrastiveLoss(
-            x,
-            y,
-            torch.from_numpy(pairs).to(x.device),
-            words=self.negatives_from,
-            through_lengths=self.through_lengths,
-            negatives=self.negatives,
-            pool=self.pool,
-            min_recall=self.min_recall,
-            memory_gb=self.memory_gb,
-            seed=self.seed,
-        )
+        loss = ContrastiveLoss(x, y, torch.from_numpy(pairs).to(x.device), self)
         source_map, target_map = (each.to(x.device, torch.float32) for each in maps)
         rate, losses = self.learning_rate, []
         with torch.no_grad(), progress.task(label, self.steps) as running:
@@ -198,26 +181,15 @@ def clipping(first: Tensor, second: Tensor, most: float) -> float:
 class ContrastiveLoss:
     """-log softmax of each pair's cosine against its hard negatives of both sides; full batch.
 
-    ``pairs`` (n, 2) are rows of x and y; negatives come from the first ``words`` rows of either.
-    ``through_lengths`` differentiates the division by the mapped words' lengths. ``mining`` are
-    options of ``NegativeMiner``.
+    ``pairs`` (n, 2) are rows of x and y.
     """
 
-    def __init__(
-        self,
-        x: Tensor,
-        y: Tensor,
-        pairs: Tensor,
-        *,
-        words: int,
-        through_lengths: bool = True,
-        **mining: Any,
-    ) -> None:
-        self.through_lengths = through_lengths
+    def __init__(self, x: Tensor, y: Tensor, pairs: Tensor, settings: Contrastive) -> None:
+        self.through_lengths, words = settings.through_lengths, settings.negatives_from
         self.x, self.x_pairs, self.x_words = _working_rows(x, pairs[:, 0], words)
         self.y, self.y_pairs, self.y_words = _working_rows(y, pairs[:, 1], words)
-        self.forward = NegativeMiner(self.y_pairs, self.y_words, **mining)
-        self.backward = NegativeMiner(self.x_pairs, self.x_words, **mining)
+        self.forward = NegativeMiner(self.y_pairs, self.y_words, settings)
+        self.backward = NegativeMiner(self.x_pairs, self.x_words, settings)
 
     def __call__(self, source_map: Tensor, target_map: Tensor) -> tuple[float, Tensor, Tensor]:
         """The loss, and its gradients (d, d) for the two maps.
@@ -333,34 +305,23 @@ class Negatives:
 
 
 class NegativeMiner:
-    """The ``negatives`` nearest candidates of each query by cosine, the gold one left out.
+    """The nearest candidates of each query by cosine, the gold one left out.
 
     A full scan keeps a pool of ``pool`` times as many candidates; the next steps choose from it
     until, on a sample of the queries, less than ``min_recall`` of the true nearest are found.
     """
 
-    def __init__(
-        self,
-        gold: Tensor,
-        candidates: int,
-        *,
-        negatives: int,
-        pool: float = 1.5,
-        min_recall: float = 0.99,
-        memory_gb: float = 2.0,
-        seed: int = 0,
-    ) -> None:
-        self.gold = gold
-        self.negatives = min(negatives, candidates - 1)
-        self.min_recall = min_recall
-        wide = self.negatives if min_recall >= 1 else round(self.negatives * max(1.0, pool))
-        self.width = min(wide, candidates - 1)
+    def __init__(self, gold: Tensor, candidates: int, settings: Contrastive) -> None:
+        self.gold, self.min_recall = gold, settings.min_recall
+        self.negatives = min(settings.negatives, candidates - 1)
+        factor = max(1.0, settings.pool) if self.min_recall < 1 else 1.0
+        self.width = min(round(self.negatives * factor), candidates - 1)
         # A block of similarities, and as much again for the selection in it.
-        fitting = int(memory_gb * 2**30 / 2 / (4 * candidates))
+        fitting = int(settings.memory_gb * 2**30 / 2 / (4 * candidates))
         self.block_rows = max(1, min(fitting, ROWS_AT_ONCE))
         self.scans = 0
         self.recalls: list[float] = []  # measured, of the steps that needed no scan
-        self._generator = torch.Generator().manual_seed(seed)
+        self._generator = torch.Generator().manual_seed(settings.seed)
         self._pool: Pool | None = None
 
     def mine(self, queries: Tensor, candidates: Tensor) -> Negatives:

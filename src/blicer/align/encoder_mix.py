@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from blicer import progress
-from blicer.align.base import Aligner, Pairs, matrix, orthogonal_map, setting, unit_
+from blicer.align.base import Aligner, Folder, Pairs, Seeds, matrix, orthogonal_map, setting, unit_
 from blicer.align.contrastive import VERDICT, Contrastive
 from blicer.align.space import Space
 from blicer.devices import random_state, set_random_state
@@ -106,12 +106,7 @@ class EncoderMix(Aligner):
         self._first_stage()  # a setting that C1 does not have raises before anything is computed
 
     def fit(
-        self,
-        source: Embeddings,
-        target: Embeddings,
-        pairs: Pairs | None,
-        *,
-        work: Path | None = None,
+        self, source: Embeddings, target: Embeddings, pairs: Seeds, *, work: Folder = None
     ) -> Space:
         weight = self.weight
         outcome: dict[str, Any] = {}
@@ -140,7 +135,7 @@ class EncoderMix(Aligner):
         return Tuning(**chosen)
 
     def _two_views(
-        self, source: Embeddings, target: Embeddings, pairs: Pairs | None, work: Path | None
+        self, source: Embeddings, target: Embeddings, pairs: Seeds, work: Folder
     ) -> tuple[Space, tuple[Tensor, Tensor], tuple[Tensor, Tensor], dict[str, Any]]:
         """C1's space; (C1, encoder) unit rows of each side, in one dimension; how it went."""
         encoder = WordEncoder(self.encoder, max_length=self.max_length, device=self.device)
@@ -176,7 +171,7 @@ class EncoderMix(Aligner):
         return start, x, y, {**report, "losses": losses}
 
     def _choose_weight(
-        self, source: Embeddings, target: Embeddings, pairs: Pairs | None, work: Path | None
+        self, source: Embeddings, target: Embeddings, pairs: Seeds, work: Folder
     ) -> tuple[float, list[list[float]]]:
         """The share with the best P@1 on held-out seed words, of both directions."""
         if pairs is None:

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from blicer.align.base import Aligner, Pairs, apply_, orthogonal_map, prepare, setting
+from blicer.align.base import (
+    Aligner,
+    Folder,
+    Pairs,
+    Seeds,
+    apply_,
+    orthogonal_map,
+    prepare,
+    setting,
+)
 from blicer.align.space import Space
 from blicer.devices import resolve_device
 from blicer.embeddings import Embeddings
@@ -32,12 +40,7 @@ class Procrustes(Aligner):
     device: str = setting("auto", "auto, cpu, cuda, cuda:1 or mps")
 
     def fit(
-        self,
-        source: Embeddings,
-        target: Embeddings,
-        pairs: Pairs | None,
-        *,
-        work: Path | None = None,
+        self, source: Embeddings, target: Embeddings, pairs: Seeds, *, work: Folder = None
     ) -> Space:
         pairs = self.needed(pairs)
         x, y = prepare(source, target, centre=self.centre, device=resolve_device(self.device))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,7 +16,17 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from blicer import progress
-from blicer.align.base import Aligner, Maps, Pairs, apply_, mapped_unit, prepare, setting
+from blicer.align.base import (
+    Aligner,
+    Folder,
+    Maps,
+    Pairs,
+    Seeds,
+    apply_,
+    mapped_unit,
+    prepare,
+    setting,
+)
 from blicer.align.procrustes import note_if_undetermined, procrustes_map
 from blicer.align.space import Space
 from blicer.devices import resolve_device
@@ -71,12 +80,7 @@ class RCSLS(Aligner):
     device: str = setting("auto", "auto, cpu, cuda, cuda:1 or mps")
 
     def fit(
-        self,
-        source: Embeddings,
-        target: Embeddings,
-        pairs: Pairs | None,
-        *,
-        work: Path | None = None,
+        self, source: Embeddings, target: Embeddings, pairs: Seeds, *, work: Folder = None
     ) -> Space:
         pairs = self.needed(pairs)
         x, y = prepare(source, target, centre=self.centre, device=resolve_device(self.device))
@@ -88,11 +92,6 @@ class RCSLS(Aligner):
         outcome = {"seed_pairs": len(pairs), "rate_used": descent.rate, "losses": descent.losses}
         x, y = apply_(x, descent.maps[0]), apply_(y, descent.maps[1])
         return self.space(source, target, x, y, **outcome)
-
-    def _loss(self, x: Tensor, y: Tensor, pairs: Pairs, *, cosine: bool) -> RelaxedCSLS:
-        limits = {"neighbours": self.neighbours, "words": self.words}
-        rows = torch.from_numpy(pairs).to(x.device)
-        return RelaxedCSLS(x, y, rows, cosine=cosine, memory_gb=self.memory_gb, **limits)
 
     def _start(self, x: Tensor, y: Tensor, pairs: Pairs) -> Maps:
         """Procrustes, as a map of whichever side is to be moved."""
@@ -115,8 +114,8 @@ class RCSLS(Aligner):
             progress.note(f"RCSLS: too few seeds to hold some out; learning rate {SAFE_RATE:g}")
             return SAFE_RATE
         held = np.isin(pairs[:, 0], np.random.default_rng(self.seed).permutation(words)[:count])
-        training = self._loss(x, y, pairs[~held], cosine=not self.relaxed)
-        judge = self._loss(x, y, pairs[held], cosine=True)
+        training = RelaxedCSLS(x, y, pairs[~held], self)
+        judge = RelaxedCSLS(x, y, pairs[held], self, cosine=True)
         maps = self._start(x, y, pairs[~held])
         value, gradients = training(maps)
         path = [(0.0, judge.loss(maps))]  # how far, and the held-out loss there
@@ -145,11 +144,11 @@ class RCSLS(Aligner):
 
     def _descend_safely(self, x: Tensor, y: Tensor, pairs: Pairs, rate: float) -> Descent:
         """Descend; if true cosines end up worse than at the start, go half as far."""
-        training = self._loss(x, y, pairs, cosine=not self.relaxed)
+        training = RelaxedCSLS(x, y, pairs, self)
         start = self._start(x, y, pairs)
         if not self.relaxed:  # then the loss is that of true cosines, and never rises
             return descend(training, start, rate, self.iterations, spectral=self.spectral)
-        judge = self._loss(x, y, pairs, cosine=True)
+        judge = RelaxedCSLS(x, y, pairs, self, cosine=True)
         at_start = judge.loss(start)
         for _ in range(RETRIES):
             descent = descend(training, start, rate, self.iterations, spectral=self.spectral)
@@ -212,26 +211,22 @@ class _Side:
 
 
 class RelaxedCSLS:
-    """The loss and its gradients for fixed vectors and seed pairs (pairs, 2).
+    """The loss and its gradients for fixed vectors and seed pairs.
 
-    ``neighbours`` nearest among the first ``words`` words make up a word's hubness. ``cosine``
-    brings mapped words to length one; without it their lengths are treated as one.
+    ``cosine`` brings mapped words to length one, ``relaxed`` or not.
     """
 
     def __init__(
-        self,
-        x: Tensor,
-        y: Tensor,
-        pairs: Tensor,
-        *,
-        neighbours: int = 10,
-        words: int = 200_000,
-        memory_gb: float = 2.0,
-        cosine: bool = False,
+        self, x: Tensor, y: Tensor, pairs: Pairs, settings: RCSLS, *, cosine: bool = False
     ) -> None:
-        self.pairs, self.cosine = len(pairs), cosine
-        self.source, self.target = _Side(x, pairs[:, 0], words), _Side(y, pairs[:, 1], words)
-        self.neighbours, self.memory_gb = neighbours, memory_gb
+        self.pairs, self.settings, self.cosine = (
+            len(pairs),
+            settings,
+            cosine or not settings.relaxed,
+        )
+        rows = torch.from_numpy(pairs).to(x.device)
+        self.source = _Side(x, rows[:, 0], settings.words)
+        self.target = _Side(y, rows[:, 1], settings.words)
 
     def loss(self, maps: Maps) -> float:
         return self(maps, gradient=False)[0]
@@ -269,8 +264,8 @@ class RelaxedCSLS:
         return mapped_unit(words, weights) if self.cosine else (words @ weights, None)
 
     def _nearest(self, queries: Tensor, words: Tensor) -> tuple[Tensor, Tensor]:
-        k = min(self.neighbours, len(words))
-        return nearest(Scan(queries, words), k, memory_gb=self.memory_gb, label="neighbours")
+        scan = Scan(queries, words, memory_gb=self.settings.memory_gb, label="neighbours")
+        return nearest(scan, min(self.settings.neighbours, len(words)))
 
     def _seed_gradient(
         self,

@@ -13,7 +13,6 @@ import unicodedata
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,7 +22,8 @@ from torch import Tensor
 from blicer import progress
 from blicer.align.base import (
     Aligner,
-    Pairs,
+    Folder,
+    Seeds,
     apply_,
     centre_,
     cross_product,
@@ -40,9 +40,9 @@ from blicer.devices import resolve_device
 from blicer.embeddings import Embeddings
 from blicer.encoders.words import WordEncoder
 from blicer.errors import InputError
-from blicer.neighbours.kernels import GroupMaxima, cached_blocks
+from blicer.neighbours.kernels import GroupMaxima, Scan, cached_blocks
 from blicer.neighbours.mining import mutual_neighbours
-from blicer.neighbours.retriever import Retriever, top_k_both
+from blicer.neighbours.retriever import Retriever
 from blicer.progress import note
 
 INITS = ("seeds", "distributions", "encoder", "identical", "numerals")
@@ -97,12 +97,7 @@ class VecMap(Aligner):
     device: str = setting("auto", "auto, cpu, cuda, cuda:1 or mps")
 
     def fit(
-        self,
-        source: Embeddings,
-        target: Embeddings,
-        pairs: Pairs | None,
-        *,
-        work: Path | None = None,
+        self, source: Embeddings, target: Embeddings, pairs: Seeds, *, work: Folder = None
     ) -> Space:
         device = resolve_device(self.device)
         first = self._dictionary_of_words(source, target, pairs)
@@ -115,7 +110,7 @@ class VecMap(Aligner):
             learned = self._learn_with_encoder(source, target, x, y, work)
         else:
             if first is None:
-                first = from_distributions(x, y, words=self.init_words, **self._limits)
+                first = self.from_distributions(x, y)
             outcome["first_pairs"] = len(first)
             # STEP 3: self-learning
             if self.self_learning:
@@ -129,38 +124,69 @@ class VecMap(Aligner):
         outcome["whitened"] = maps[1] is not None
         return self.space(source, target, apply_(x, maps[0]), apply_(y, maps[1]), **outcome)
 
-    @property
-    def _limits(self) -> dict[str, Any]:
-        return {"k_csls": self.k_csls, "memory_gb": self.memory_gb}
-
     def _dictionary_of_words(
-        self, source: Embeddings, target: Embeddings, pairs: Pairs | None
+        self, source: Embeddings, target: Embeddings, pairs: Seeds
     ) -> Tensor | None:
         """The first dictionary as far as words give it; None if vectors have to."""
         if self.init == "seeds":
             return torch.from_numpy(self.needed(pairs))
         if pairs is not None:
             note(f"the seeds are not used: this mode starts from {self.init}")
-        if self.init == "identical":
-            return from_identical(source, target)
-        return from_numerals(source, target) if self.init == "numerals" else None
+        if self.init not in ("identical", "numerals"):
+            return None
+        return from_shared_words(source, target, numerals=self.init == "numerals")
+
+    def from_distributions(self, x: Tensor, y: Tensor) -> Tensor:
+        """Pairs (pairs, 2) int64 of the most frequent words with alike similarity distributions."""
+        size = min(self.init_words, len(x), len(y))
+        lists_x, lists_y = similarity_distributions(x[:size]), similarity_distributions(y[:size])
+        return self.induce(lists_x, lists_y).pairs
 
     def _learn_with_encoder(
-        self, source: Embeddings, target: Embeddings, x: Tensor, y: Tensor, work: Path | None
+        self, source: Embeddings, target: Embeddings, x: Tensor, y: Tensor, work: Folder
     ) -> Learned:
         """A dictionary from the encoder's own vectors and, with self-learning, from both views."""
         encoder = WordEncoder(self.encoder, device=self.device)
-        own = [
-            unit_(
-                torch.from_numpy(encoder.encode(side.words[: self.words], cache=work)).to(x.device)
-            )
+        own_x, own_y = (
+            torch.from_numpy(encoder.encode(side.words[: self.words], cache=work)).to(x.device)
             for side in (source, target)
-        ]
+        )
         rounds = self.encoder_rounds if self.self_learning else 0
         x, y = x[: self.words], y[: self.words]
-        pairs = co_learn(x, y, *own, rounds=rounds, reweight=self.reweight, **self._limits)
+        pairs = self.co_learn(x, y, unit_(own_x), unit_(own_y), rounds)
         turn = orthogonal_map(x[pairs[:, 0]], y[pairs[:, 1]]).to(x.dtype).to(x.device)
-        return Learned(pairs, induce(x @ turn, y, **self._limits).objective, rounds, stalled=True)
+        return Learned(pairs, self.induce(x @ turn, y).objective, rounds, stalled=True)
+
+    def co_learn(
+        self, x: Tensor, y: Tensor, encoded_x: Tensor, encoded_y: Tensor, rounds: int
+    ) -> Tensor:
+        """The dictionary (pairs, 2) after ``rounds`` of mapping and looking at both views.
+
+        The rows are the same most frequent words, as vectors and as encoded. With 0 rounds the
+        dictionary is the encoder's alone.
+        """
+
+        def neighbours(left: Tensor, right: Tensor) -> Tensor:
+            memory_gb, device = self.memory_gb, x.device
+            found = Retriever(left, right, k_csls=self.k_csls, device=device, memory_gb=memory_gb)
+            return torch.from_numpy(mutual_neighbours(found))
+
+        pairs = neighbours(encoded_x, encoded_y)
+        if not len(pairs):
+            raise InputError(
+                "the encoder finds no two words near each other; expected some for a start from it "
+                "(use seeds, identical words, or the unsupervised start)"
+            )
+        with progress.task("learning from vectors and encoder", rounds) as running:
+            for _ in range(rounds):
+                maps = closed_form_maps(x, y, pairs, self.reweight)
+                mapped_x, mapped_y = apply_(x.clone(), maps[0]), apply_(y.clone(), maps[1])
+                pairs = neighbours(
+                    torch.cat([unit_(mapped_x), encoded_x], dim=1),
+                    torch.cat([unit_(mapped_y), encoded_y], dim=1),
+                )
+                running.advance(status=f"{len(pairs)} pairs")
+        return pairs
 
     def self_learn(
         self, x: Tensor, y: Tensor, pairs: Tensor, *, label: str = "self-learning"
@@ -177,14 +203,8 @@ class VecMap(Aligner):
         def iterate(pairs: Tensor, keep: float) -> Induced:
             rows_x, rows_y = x[pairs[:, 0].to(x.device)], y[pairs[:, 1].to(y.device)]
             weights = orthogonal_map(rows_x, rows_y, exact=False).to(x.dtype).to(x.device)
-            return induce(
-                head_x @ weights,
-                head_y,
-                keep=keep,
-                generator=generator,
-                buffer=buffer,
-                **self._limits,
-            )
+            mapped = head_x @ weights
+            return self.induce(mapped, head_y, keep=keep, generator=generator, buffer=buffer)
 
         started = time.monotonic()
         keep, best, last_rise, iteration = self.keep_start, float("-inf"), 0, 0
@@ -221,21 +241,71 @@ class VecMap(Aligner):
         steps = math.ceil(math.log(1.0 / keep, self.keep_factor) - 1e-9) if keep < 1.0 else 0
         return self.patience - since_rise + steps * self.patience
 
+    def induce(
+        self,
+        x: Tensor,
+        y: Tensor,
+        *,
+        keep: float = 1.0,
+        generator: torch.Generator | None = None,
+        buffer: Tensor | None = None,
+    ) -> Induced:
+        """Best surviving match by CSLS of every row of ``x`` and of ``y`` (unit rows), both united.
+
+        Every similarity survives with probability ``keep``. A pair that both directions choose
+        stands twice in the result, so it weighs double in the map. ``buffer`` is a
+        ``similarity_buffer`` to be overwritten, for callers that induce repeatedly.
+        """
+        ranks_x = draw_ranks(len(x), keep, generator).to(x.device)
+        ranks_y = draw_ranks(len(y), keep, generator).to(x.device)
+        if buffer is None:
+            buffer = similarity_buffer(x, y, self.memory_gb)
+        if buffer is None:
+            return self._induce_blocked(x, y, ranks_x, ranks_y)
+        for rows_x, out in zip(x.split(PRODUCT_ROWS), buffer.split(PRODUCT_ROWS), strict=True):
+            torch.mm(rows_x, y.T, out=out)
+        rows, columns = GroupMaxima(buffer), GroupMaxima(buffer, columns=True)
+        for block in cached_blocks(buffer):
+            rows.fold(buffer[block], block)
+            columns.fold(buffer[block], block)
+        best_x, _ = rows.best(min(self.k_csls, len(y)))
+        best_y, _ = columns.best(min(self.k_csls, len(x)))
+        # CSLS up to a term that is constant for the word that asks: cos - r(candidate) / 2.
+        rows.penalty, columns.penalty = best_y.mean(dim=1) / 2, best_x.mean(dim=1) / 2
+        scratch = torch.empty_like(buffer[cached_blocks(buffer)[0]])
+        for block in cached_blocks(buffer):
+            csls = scratch[: block.stop - block.start]
+            rows.fold(torch.sub(buffer[block], rows.penalty, out=csls), block)
+            columns.fold(torch.sub(buffer[block], columns.penalty[block, None], out=csls), block)
+        found = at_ranks(rows, ranks_x), at_ranks(columns, ranks_y)
+        return _united(*found, best_x[:, 0], best_y[:, 0])
+
+    def _induce_blocked(self, x: Tensor, y: Tensor, ranks_x: Tensor, ranks_y: Tensor) -> Induced:
+        """For a tight memory budget: blocks of the product are made anew instead of kept."""
+        scan = Scan(x, y, memory_gb=self.memory_gb, label="hubness")
+        best_x, _, best_y, _ = scan.best_both(min(self.k_csls, len(x), len(y)))
+        found = []
+        for left, right, ranks, half in (
+            (x, y, ranks_x, best_y.mean(dim=1) / 2),
+            (y, x, ranks_y, best_x.mean(dim=1) / 2),
+        ):
+            height = max(1, 2**24 // (4 * len(right)))
+            blocks = zip(left.split(height), ranks.split(height), strict=True)
+            best = [nth_best(rows @ right.T - half, rank) for rows, rank in blocks]
+            found.append(torch.cat(best))
+        return _united(found[0], found[1], best_x[:, 0], best_y[:, 0])
+
     def _check(self, x: Tensor, y: Tensor, pairs: Tensor) -> Convergence:
         def mutual(x: Tensor, y: Tensor) -> Tensor:
-            found = induce(x, y, **self._limits)
+            found = self.induce(x, y)
             forward, backward = found.pairs[: found.forward], found.pairs[found.forward :]
             keys = [side[:, 0] * len(y) + side[:, 1] for side in (forward, backward)]
             return forward[torch.isin(*keys)]
 
         def self_learn(x: Tensor, y: Tensor, pairs: Tensor, start: int) -> Tensor:
-            learner = VecMap(
-                words=CHECKED_WORDS,
-                patience=3,
-                max_iterations=80,
-                seed=self.seed + start,
-                **self._limits,
-            )
+            limits = {"k_csls": self.k_csls, "memory_gb": self.memory_gb}
+            schedule = {"words": CHECKED_WORDS, "patience": 3, "max_iterations": 80}
+            learner = VecMap.configured({**limits, **schedule, "seed": self.seed + start})
             label = f"checking the outcome, random start {start + 1}"
             return learner.self_learn(x, y, pairs, label=label).pairs
 
@@ -265,20 +335,11 @@ class VecMap(Aligner):
                 f"{100 * learned.objective:.1f} %; {100 * convergence.agreement:.0f} % of held-out "
                 f"pairs agree, {100 * convergence.chance:.0f} % would by chance): {advice}"
             )
-            warnings.warn(outcome["verdict"], stacklevel=3)
+            warnings.warn(outcome["verdict"], stacklevel=4)
         return outcome
 
 
 # The first dictionary
-
-
-def from_distributions(
-    x: Tensor, y: Tensor, *, words: int = 4000, k_csls: int = 10, memory_gb: float = 2.0
-) -> Tensor:
-    """Pairs (pairs, 2) int64 of the most frequent words with alike similarity distributions."""
-    size = min(words, len(x), len(y))
-    lists_x, lists_y = similarity_distributions(x[:size]), similarity_distributions(y[:size])
-    return induce(lists_x, lists_y, k_csls=k_csls, memory_gb=memory_gb).pairs
 
 
 def similarity_distributions(rows: Tensor) -> Tensor:
@@ -292,25 +353,15 @@ def similarity_distributions(rows: Tensor) -> Tensor:
     return unit_(centre_(unit_(root.sort(dim=1).values)))
 
 
-def from_identical(source: Embeddings, target: Embeddings) -> Tensor:
-    """Words that are spelled the same in both languages."""
-    pairs = [(row, target.lookup[word]) for row, word in enumerate(source.words) if word in target]
+def from_shared_words(source: Embeddings, target: Embeddings, *, numerals: bool) -> Tensor:
+    """Words spelled the same, or numbers in digits of whatever script, that both languages have."""
+    rows, wanted = (_numerals(side) if numerals else side.lookup for side in (source, target))
+    pairs = [(row, wanted[word]) for word, row in rows.items() if word in wanted]
     if not pairs:
+        start, other = ("numerals", "identical") if numerals else ("identical", "numerals")
         raise InputError(
-            "no word is spelled the same in both vocabularies; expected some for a start from "
-            "identical words (give seeds, or start from encoder, numerals or distributions)"
-        )
-    return torch.tensor(pairs, dtype=torch.int64)
-
-
-def from_numerals(source: Embeddings, target: Embeddings) -> Tensor:
-    """Numbers written in digits, of whatever script, that both languages have."""
-    wanted = _numerals(target)
-    pairs = [(row, wanted[value]) for value, row in _numerals(source).items() if value in wanted]
-    if not pairs:
-        raise InputError(
-            "the vocabularies share no numeral; expected some for a start from numerals (give "
-            "seeds, or start from encoder, identical or distributions)"
+            f"the vocabularies share no {'numeral' if numerals else 'word'}; expected some for a "
+            f"start from {start} (give seeds, or start from encoder, {other} or distributions)"
         )
     return torch.tensor(pairs, dtype=torch.int64)
 
@@ -324,45 +375,6 @@ def _numerals(embeddings: Embeddings) -> dict[str, int]:
     return rows
 
 
-def co_learn(
-    x: Tensor,
-    y: Tensor,
-    encoded_x: Tensor,
-    encoded_y: Tensor,
-    *,
-    rounds: int = 3,
-    reweight: float = 0.5,
-    k_csls: int = 10,
-    memory_gb: float = 2.0,
-) -> Tensor:
-    """The dictionary (pairs, 2) after ``rounds`` of mapping and looking at both views.
-
-    Rows of x, y and of the encoder's vectors are the same most frequent words. With 0 rounds the
-    dictionary is the encoder's alone.
-    """
-
-    def neighbours(left: Tensor, right: Tensor) -> Tensor:
-        retriever = Retriever(left, right, k_csls=k_csls, device=x.device, memory_gb=memory_gb)
-        return torch.from_numpy(mutual_neighbours(retriever))
-
-    pairs = neighbours(encoded_x, encoded_y)
-    if not len(pairs):
-        raise InputError(
-            "the encoder finds no two words near each other; expected some for a start from it "
-            "(use seeds, identical words, or the unsupervised start)"
-        )
-    with progress.task("learning from vectors and encoder", rounds) as running:
-        for _ in range(rounds):
-            maps = closed_form_maps(x, y, pairs, reweight)
-            mapped_x, mapped_y = apply_(x.clone(), maps[0]), apply_(y.clone(), maps[1])
-            pairs = neighbours(
-                torch.cat([unit_(mapped_x), encoded_x], dim=1),
-                torch.cat([unit_(mapped_y), encoded_y], dim=1),
-            )
-            running.advance(status=f"{len(pairs)} pairs")
-    return pairs
-
-
 # Dictionary induction
 
 
@@ -373,46 +385,6 @@ class Induced:
     pairs: Tensor
     forward: int  # pairs found from the source side; they come first
     objective: float
-
-
-def induce(
-    x: Tensor,
-    y: Tensor,
-    *,
-    keep: float = 1.0,
-    generator: torch.Generator | None = None,
-    k_csls: int = 10,
-    memory_gb: float = 2.0,
-    buffer: Tensor | None = None,
-) -> Induced:
-    """Best surviving match by CSLS of every row of ``x`` and of ``y`` (unit rows), both united.
-
-    Every similarity survives with probability ``keep``. A pair that both directions choose stands
-    twice in the result, so it weighs double in the map. ``buffer`` is a ``similarity_buffer`` to
-    be overwritten, for callers that induce repeatedly.
-    """
-    ranks_x = draw_ranks(len(x), keep, generator).to(x.device)
-    ranks_y = draw_ranks(len(y), keep, generator).to(x.device)
-    if buffer is None:
-        buffer = similarity_buffer(x, y, memory_gb)
-    if buffer is None:
-        return _induce_blocked(x, y, ranks_x, ranks_y, k_csls, memory_gb)
-    for rows_x, out in zip(x.split(PRODUCT_ROWS), buffer.split(PRODUCT_ROWS), strict=True):
-        torch.mm(rows_x, y.T, out=out)
-    rows, columns = GroupMaxima(buffer), GroupMaxima(buffer, columns=True)
-    for block in cached_blocks(buffer):
-        rows.fold(buffer[block], block)
-        columns.fold(buffer[block], block)
-    best_x, best_y = rows.best(min(k_csls, len(y)))[0], columns.best(min(k_csls, len(x)))[0]
-    # CSLS up to a term that is constant for the word that asks: cos - r(candidate) / 2.
-    rows.penalty, columns.penalty = best_y.mean(dim=1) / 2, best_x.mean(dim=1) / 2
-    scratch = torch.empty_like(buffer[cached_blocks(buffer)[0]])
-    for block in cached_blocks(buffer):
-        csls = scratch[: block.stop - block.start]
-        rows.fold(torch.sub(buffer[block], rows.penalty, out=csls), block)
-        columns.fold(torch.sub(buffer[block], columns.penalty[block, None], out=csls), block)
-    found = at_ranks(rows, ranks_x), at_ranks(columns, ranks_y)
-    return _united(*found, best_x[:, 0], best_y[:, 0])
 
 
 def draw_ranks(words: int, keep: float, generator: torch.Generator | None) -> Tensor:
@@ -460,24 +432,6 @@ def nth_best(scores: Tensor, ranks: Tensor) -> Tensor:
     best = scores.topk(int(ranks[inside].max()), dim=1).indices
     picked = best.gather(1, ranks.clamp(max=best.shape[1])[:, None] - 1).flatten()
     return torch.where(inside, picked, torch.full_like(picked, -1))
-
-
-def _induce_blocked(
-    x: Tensor, y: Tensor, ranks_x: Tensor, ranks_y: Tensor, k_csls: int, memory_gb: float
-) -> Induced:
-    """For a tight memory budget: blocks of the product are made anew instead of kept."""
-    best_x, _, best_y, _ = top_k_both(
-        x, y, min(k_csls, len(x), len(y)), memory_gb=memory_gb, precision="fp32", label="hubness"
-    )
-    found = []
-    for left, right, ranks, half in (
-        (x, y, ranks_x, best_y.mean(dim=1) / 2),
-        (y, x, ranks_y, best_x.mean(dim=1) / 2),
-    ):
-        height = max(1, 2**24 // (4 * len(right)))
-        blocks = zip(left.split(height), ranks.split(height), strict=True)
-        found.append(torch.cat([nth_best(rows @ right.T - half, rank) for rows, rank in blocks]))
-    return _united(found[0], found[1], best_x[:, 0], best_y[:, 0])
 
 
 def _united(forward: Tensor, backward: Tensor, best_x: Tensor, best_y: Tensor) -> Induced:

@@ -1,9 +1,9 @@
 """Exact k-best selection over all pairs of two vocabularies, and sparse products.
 
-``GroupMaxima`` selects, ``Scan`` multiplies in tiles that stay in the processor's cache, and
-``best_of_rows`` and ``best_of_both`` run one pass over all tiles. On a CPU every thread multiplies
-and reads its own tiles with a BLAS of one thread. NumPy multiplies there: its BLAS is faster than
-torch's on some processors (AMD's, by a fifth to a third) and about equal on others.
+``GroupMaxima`` selects; ``Scan`` multiplies in tiles that stay in the processor's cache, and feeds
+them to ``RunningTopK``. On a CPU every thread multiplies and reads its own tiles with a BLAS of one
+thread. NumPy multiplies there: its BLAS is faster than torch's on some processors (AMD's, by a
+fifth to a third) and about equal on others.
 """
 
 from __future__ import annotations
@@ -163,11 +163,13 @@ def top_k(block: Tensor, k: int) -> tuple[Tensor, Tensor]:
 def top_columns(block: Tensor, k: int, bar: Tensor | None = None) -> Tensor:
     """Columns (rows, k) of the k best of each row, in no particular order.
 
-    ``bar`` (rows,): a value that at least k numbers of the row are expected to exceed. Only these
+    ``bar`` (rows,): a value that at least k numbers of the row are expected to reach. Only these
     are then ordered, which takes a third of the time for hundreds out of tens of thousands.
     """
-    most = FEW * k * len(block)
-    found = GroupMaxima(block).fold().above(bar, most) if bar is not None else None
+    most, found = FEW * k * len(block), None
+    if bar is not None:
+        below = torch.nextafter(bar, torch.full_like(bar, -torch.inf))
+        found = GroupMaxima(block).fold().above(below, most)
     if found is None or len(found[0]) > most:
         return block.topk(k, dim=1, sorted=False).indices
     row, column, _ = found
@@ -259,14 +261,34 @@ class RunningTopK:
 
 @dataclass(frozen=True)
 class Scan:
-    """The scores of all pairs of rows: left · right − penalty of the right word.
+    """One pass over the scores of all pairs of rows: left · right − penalty of the right word.
 
     Rows may be bf16. Scores are fp32; those of bf16 rows are rounded to bf16 before the penalty.
+    ``memory_gb`` bounds working memory, ``label`` names the pass in the progress display.
     """
 
     left: Tensor
     right: Tensor
     penalty: Tensor | None = None
+    memory_gb: float = 2.0
+    label: str = "comparing words"
+
+    def best(self, k: int) -> tuple[Tensor, Tensor]:
+        """Scores and indices of the k best right words of each left row, best first.
+
+        Of equal scores the lower index comes first.
+        """
+        return self._settled(self._run(k, 0)[0], k)
+
+    def best_both(self, k: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """``best``, and from the same pass the k best left rows of each right row (no penalty).
+
+        There are fewer than k of each if the other side has fewer rows.
+        """
+        k_rows, k_columns = min(k, len(self.right)), min(k, len(self.left))
+        rows, columns = self._run(k_rows, k_columns)
+        turned = Scan(self.right, self.left)
+        return *self._settled(rows, k_rows), *turned._settled(columns, k_columns)
 
     def tile(self, rows: slice, columns: slice, buffer: Tensor) -> Tensor:
         left, right = self.left[rows], self.right[columns]
@@ -281,72 +303,72 @@ class Scan:
             tile -= self.penalty[columns]
         return tile
 
-
-def best_of_rows(scan: Scan, k: int, *, memory_gb: float, label: str) -> tuple[Tensor, Tensor]:
-    """Scores and indices of the k best right words of each left row, best first.
-
-    Of equal scores the lower index comes first.
-    """
-    lists, _ = _run(scan, k, 0, memory_gb, label)
-    return _settled(scan, lists, k)
-
-
-def best_of_both(
-    scan: Scan, k_rows: int, k_columns: int, *, memory_gb: float, label: str
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The same for each left row and, from the same pass, for each right row."""
-    rows, columns = _run(scan, k_rows, k_columns, memory_gb, label)
-    turned = Scan(scan.right, scan.left)
-    return *_settled(scan, rows, k_rows), *_settled(turned, columns, k_columns)
-
-
-def _run(
-    scan: Scan, k_rows: int, k_columns: int, memory_gb: float, label: str
-) -> tuple[list[RunningTopK], list[RunningTopK]]:
-    """Feed every tile to the lists of its rows and (where ``k_columns``) of its columns."""
-    height, width = _tile_shape(scan, memory_gb)
-    row_bands, column_bands = _bands(len(scan.left), height), _bands(len(scan.right), width)
-    device, exact = scan.left.device, scan.left.dtype == torch.float32
-    # One more than asked for shows whether the last place was a tie.
-    keep = min(k_rows + 1, len(scan.right))
-    rows = [RunningTopK(band.stop - band.start, keep, device, exact) for band in row_bands]
-    keep = min(k_columns + 1, len(scan.left))
-    columns = [RunningTopK(band.stop - band.start, keep, device, exact) for band in column_bands]
-    tiles = ((i, j) for i in range(len(row_bands)) for j in range(len(column_bands)))
-    lock = Lock()
-
-    def work(running: progress.Task) -> None:
-        buffer = torch.empty(height * width, device=device)
-        while True:
-            with lock:
-                at = next(tiles, None)
-            if at is None:
-                return
-            i, j = at
-            tile = scan.tile(row_bands[i], column_bands[j], buffer)
-            rows[i].update(tile, column_bands[j].start, columns=False)
-            if k_columns:
-                columns[j].update(tile, row_bands[i].start, columns=True)
-            with lock:
-                running.advance()
-
-    with progress.task(label, len(row_bands) * len(column_bands)) as running:
+    def _run(self, k_rows: int, k_columns: int) -> tuple[list[RunningTopK], list[RunningTopK]]:
+        """Feed every tile to the lists of its rows and (where ``k_columns``) of its columns."""
+        device, exact = self.left.device, self.left.dtype == torch.float32
         threads = torch.get_num_threads() if device.type == "cpu" else 1
-        if min(threads, len(row_bands) * len(column_bands)) <= 1:
-            work(running)
-        else:
-            with _one_thread_each(threads) as pool:
-                started = [pool.submit(work, running) for _ in range(threads)]
-                try:
-                    for one in started:
-                        one.result()
-                finally:
-                    with lock:
-                        for _ in tiles:  # after an error or Ctrl-C the others stop at once
-                            pass
-    for band in rows if not k_columns else [*rows, *columns]:
-        band.finish()
-    return rows, columns
+        height, width = self._tile_shape(threads)
+        row_bands, column_bands = _bands(len(self.left), height), _bands(len(self.right), width)
+        # One more than asked for shows whether the last place was a tie.
+        keep = min(k_rows + 1, len(self.right)), min(k_columns + 1, len(self.left))
+        rows, columns = (
+            [RunningTopK(band.stop - band.start, most, device, exact) for band in bands]
+            for bands, most in zip((row_bands, column_bands), keep, strict=True)
+        )
+        tiles = ((i, j) for i in range(len(row_bands)) for j in range(len(column_bands)))
+        lock = Lock()
+
+        def work(running: progress.Task) -> None:
+            buffer = torch.empty(height * width, device=device)
+            while True:
+                with lock:
+                    at = next(tiles, None)
+                if at is None:
+                    return
+                i, j = at
+                tile = self.tile(row_bands[i], column_bands[j], buffer)
+                rows[i].update(tile, column_bands[j].start, columns=False)
+                if k_columns:
+                    columns[j].update(tile, row_bands[i].start, columns=True)
+                with lock:
+                    running.advance()
+
+        with progress.task(self.label, len(row_bands) * len(column_bands)) as running:
+            if min(threads, len(row_bands) * len(column_bands)) <= 1:
+                work(running)
+            else:
+                with _one_thread_each(threads) as pool:
+                    started = [pool.submit(work, running) for _ in range(threads)]
+                    try:
+                        for one in started:
+                            one.result()
+                    finally:
+                        with lock:
+                            for _ in tiles:  # after an error or Ctrl-C the others stop at once
+                                pass
+        for band in rows if not k_columns else [*rows, *columns]:
+            band.finish()
+        return rows, columns
+
+    def _tile_shape(self, threads: int) -> tuple[int, int]:
+        numbers = TILE_NUMBERS * (1 if self.left.device.type == "cpu" else GPU_FACTOR)
+        # A tile, its comparison mask and what was found in it are alive together.
+        numbers = max(64, min(numbers, int(self.memory_gb * 2**30 / (16 * threads))))
+        height = max(1, min(TILE_ROWS, len(self.left), numbers))
+        return height, max(1, min(len(self.right), numbers // height))
+
+    def _settled(self, bands: list[RunningTopK], k: int) -> tuple[Tensor, Tensor]:
+        """The lists of all bands, k long, with ties in the order of their indices."""
+        values = torch.cat([band.values for band in bands])
+        indices = torch.cat([band.indices for band in bands])
+        exact = self.left.dtype == torch.float32  # bf16 scores nearly all tie, and are rescored
+        tied = (values[:, 1:] == values[:, :-1]).any(dim=1).nonzero().flatten()
+        values, indices = values[:, :k].contiguous(), indices[:, :k].contiguous()
+        for some in tied.split(max(1, TILE_NUMBERS * 4 // len(self.right))) if exact else ():
+            again = Scan(self.left[some], self.right, self.penalty)
+            buffer = values.new_empty(len(some) * len(self.right))
+            values[some], indices[some] = top_k(again.tile(slice(None), slice(None), buffer), k)
+        return values, indices
 
 
 @contextmanager
@@ -364,30 +386,6 @@ def _one_thread_each(threads: int) -> Iterator[ThreadPoolExecutor]:
 
 def _bands(words: int, size: int) -> list[slice]:
     return [slice(start, min(start + size, words)) for start in range(0, words, size)]
-
-
-def _tile_shape(scan: Scan, memory_gb: float) -> tuple[int, int]:
-    numbers = TILE_NUMBERS * (1 if scan.left.device.type == "cpu" else GPU_FACTOR)
-    threads = torch.get_num_threads() if scan.left.device.type == "cpu" else 1
-    # A tile, its comparison mask and what was found in it are alive together.
-    numbers = max(64, min(numbers, int(memory_gb * 2**30 / (16 * threads))))
-    height = max(1, min(TILE_ROWS, len(scan.left), numbers))
-    return height, max(1, min(len(scan.right), numbers // height))
-
-
-def _settled(scan: Scan, bands: list[RunningTopK], k: int) -> tuple[Tensor, Tensor]:
-    """The lists of all bands, k long, with ties in the order of their indices."""
-    values = torch.cat([band.values for band in bands])
-    indices = torch.cat([band.indices for band in bands])
-    exact = scan.left.dtype == torch.float32  # bf16 scores nearly all tie, and are rescored anyway
-    tied = (values[:, 1:] == values[:, :-1]).any(dim=1).nonzero().flatten()
-    values, indices = values[:, :k].contiguous(), indices[:, :k].contiguous()
-    for some in tied.split(max(1, TILE_NUMBERS * 4 // len(scan.right))) if exact else ():
-        again = Scan(scan.left[some], scan.right, scan.penalty)
-        buffer = values.new_empty(len(some) * len(scan.right))
-        block = again.tile(slice(None), slice(None), buffer)
-        values[some], indices[some] = top_k(block, k)
-    return values, indices
 
 
 def has_sparse_kernels(device: torch.device) -> bool:

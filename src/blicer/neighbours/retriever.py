@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -21,7 +21,7 @@ from torch import Tensor
 
 from blicer.devices import resolve_device
 from blicer.errors import InputError
-from blicer.neighbours.kernels import Scan, best_of_both, best_of_rows, pair_products, top_k
+from blicer.neighbours.kernels import Scan, pair_products, top_k
 
 Measure = Literal["cosine", "csls", "csls_candidate"]
 Precision = Literal["auto", "fp32", "bf16"]
@@ -101,15 +101,11 @@ class Retriever:
     def hubness(self) -> tuple[Tensor, Tensor]:
         """r_Y(x) of every source word and r_X(y) of every target word."""
         if self.known_hubness is None:
-            row_scores, _, column_scores, _ = top_k_both(
-                self.source,
-                self.target,
-                self.k_csls,
-                precision=self.precision,
-                memory_gb=self.memory_gb,
-                label="measuring hubness",
+            scan = Scan(
+                self.source, self.target, memory_gb=self.memory_gb, label="measuring hubness"
             )
-            self.known_hubness = (row_scores.mean(dim=1), column_scores.mean(dim=1))
+            of_source, _, of_target, _ = nearest_both(scan, self.k_csls, self.precision)
+            self.known_hubness = (of_source.mean(dim=1), of_target.mean(dim=1))
         return self.known_hubness
 
     def search(
@@ -132,18 +128,16 @@ class Retriever:
         if k < 1:
             raise InputError(f"k is {k}; expected 1 or more")
         candidates, penalty = way.candidates[:limit], way.candidate_hubness
-        if penalty is not None:
-            penalty = penalty[:limit]
+        penalty = None if penalty is None else penalty[:limit]
         k = min(k, len(candidates))
         scores = np.empty((len(index), k), dtype=np.float32)
         indices = np.empty((len(index), k), dtype=np.int64)
         label = "searching sources" if reverse else "searching translations"
         for start in range(0, len(index), ROWS_AT_ONCE):
             part = index[start : start + ROWS_AT_ONCE]
-            scan = Scan(way.factor * way.queries[part], candidates, penalty)
-            values, places = nearest(
-                scan, k, precision=self.precision, memory_gb=self.memory_gb, label=label
-            )
+            scaled = way.factor * way.queries[part]
+            scan = Scan(scaled, candidates, penalty, self.memory_gb, label)
+            values, places = nearest(scan, k, self.precision)
             done = slice(start, start + len(part))
             scores[done] = (values - way.query_hubness[part][:, None]).cpu().numpy()
             indices[done] = places.cpu().numpy()
@@ -256,63 +250,43 @@ def as_unit_rows(matrix: Any, device: torch.device) -> Tensor:
     return rows
 
 
-def nearest(
-    scan: Scan, k: int, *, precision: Precision = "auto", memory_gb: float, label: str
-) -> tuple[Tensor, Tensor]:
-    """fp32 scores and indices of the k best right words of each left row, best first."""
-    work = float(len(scan.left)) * len(scan.right) * scan.left.shape[1]
-    dtype = scan_dtype(precision, scan.left.device, work)
-    if dtype == torch.float32:
-        return best_of_rows(scan, k, memory_gb=memory_gb, label=label)
-    coarse = Scan(scan.left.to(dtype), scan.right.to(dtype), scan.penalty)
-    keep = min(k + BF16_MARGIN, len(scan.right))
-    scores, indices = best_of_rows(coarse, keep, memory_gb=memory_gb, label=label)
-    return in_fp32(scan, scores, indices, k, memory_gb=memory_gb)
+def nearest(scan: Scan, k: int, precision: Precision = "auto") -> tuple[Tensor, Tensor]:
+    """``scan.best(k)``, in bf16 first where that is faster (or asked for)."""
+    coarse = _coarse(scan, precision)
+    if coarse is None:
+        return scan.best(k)
+    found = coarse.best(min(k + BF16_MARGIN, len(scan.right)))
+    return _in_fp32(scan, *found, k)
 
 
-def top_k_both(
-    source: Tensor,
-    target: Tensor,
-    k: int,
-    *,
-    precision: Precision = "auto",
-    memory_gb: float = 2.0,
-    label: str = "comparing both vocabularies",
+def nearest_both(
+    scan: Scan, k: int, precision: Precision = "auto"
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The k best targets of every source row and the k best sources of every target row.
-
-    One pass over the blocks of ``source @ target.T`` serves both sides. Returns
-    (source scores, target indices, target scores, source indices), each (words, k), best first.
-    """
-    k_rows, k_columns = min(k, len(target)), min(k, len(source))
-    work = float(len(source)) * len(target) * source.shape[1]
-    dtype = scan_dtype(precision, source.device, work)
-    margin = 0 if dtype == torch.float32 else BF16_MARGIN
-    found = best_of_both(
-        Scan(source.to(dtype), target.to(dtype)),
-        min(k + margin, len(target)),
-        min(k + margin, len(source)),
-        memory_gb=memory_gb,
-        label=label,
+    """``scan.best_both(k)``, in bf16 first where that is faster (or asked for)."""
+    coarse = _coarse(scan, precision)
+    if coarse is None:
+        return scan.best_both(k)
+    found, turned = (
+        coarse.best_both(k + BF16_MARGIN),
+        replace(scan, left=scan.right, right=scan.left),
     )
-    if not margin:
-        return found
     return (
-        *in_fp32(Scan(source, target), *found[:2], k_rows, memory_gb=memory_gb),
-        *in_fp32(Scan(target, source), *found[2:], k_columns, memory_gb=memory_gb),
+        *_in_fp32(scan, *found[:2], min(k, len(scan.right))),
+        *_in_fp32(turned, *found[2:], min(k, len(scan.left))),
     )
 
 
-def scan_dtype(precision: Precision, device: torch.device, multiply_adds: float) -> torch.dtype:
-    """The number format to scan in."""
+def _coarse(scan: Scan, precision: Precision) -> Scan | None:
+    """The scan in bf16; None if it should run in fp32."""
     if precision not in ("auto", "fp32", "bf16"):
         raise InputError(f"precision is {precision!r}; expected auto, fp32 or bf16")
-    if precision == "bf16":
-        return torch.bfloat16
-    large = multiply_adds > SMALL_SCAN
-    if precision == "auto" and large and bf16_is_faster(device.type):
-        return torch.bfloat16
-    return torch.float32
+    if precision == "auto":
+        multiply_adds = float(len(scan.left)) * len(scan.right) * scan.left.shape[1]
+        large = multiply_adds > SMALL_SCAN
+        precision = "bf16" if large and bf16_is_faster(scan.left.device.type) else "fp32"
+    if precision == "fp32":
+        return None
+    return replace(scan, left=scan.left.bfloat16(), right=scan.right.bfloat16())
 
 
 @lru_cache(maxsize=4)
@@ -339,9 +313,7 @@ def bf16_is_faster(device_type: str) -> bool:
     return seconds[torch.bfloat16] < FASTER * seconds[torch.float32]
 
 
-def in_fp32(
-    scan: Scan, coarse: Tensor, indices: Tensor, k: int, *, memory_gb: float
-) -> tuple[Tensor, Tensor]:
+def _in_fp32(scan: Scan, coarse: Tensor, indices: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """The k best of each row of ``scan`` (fp32), exact, from more than k that bf16 found.
 
     What bf16 left out scored no more there than the last that it kept. Where the k-th fp32 score
@@ -363,12 +335,8 @@ def in_fp32(
         last = coarse[:, -1].float()
         again = (values[:, -1] <= last + _largest_error(scan, last)).nonzero().flatten()
         if len(again):
-            values[again], places[again] = best_of_rows(
-                Scan(scan.left[again], scan.right, scan.penalty),
-                k,
-                memory_gb=memory_gb,
-                label="scanning close calls again",
-            )
+            close = replace(scan, left=scan.left[again], label="scanning close calls again")
+            values[again], places[again] = close.best(k)
     return values, places
 
 
