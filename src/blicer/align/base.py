@@ -77,6 +77,8 @@ class Aligner(ABC):
     presets: ClassVar[Mapping[str, Mapping[str, Any]]]
     """Modes, such as supervised, and the settings of each."""
 
+    device: str = setting("auto", "auto, cpu, cuda, cuda:1 or mps")
+
     def __post_init__(self) -> None:
         for one in fields(self):
             _check(self.method, one.name, getattr(self, one.name), str(one.type), one.metadata)

@@ -51,7 +51,7 @@ class Contrastive(Aligner):
     """
 
     method = "c1"
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    presets: ClassVar = {
         "supervised": {},
         "semi_supervised": FEW_SEEDS,
         "unsupervised": {**FEW_SEEDS, "unsupervised": True},
@@ -81,7 +81,6 @@ class Contrastive(Aligner):
     max_words: int = setting(200_000, "most frequent words that can be matches", at_least=2)
     memory_gb: float = setting(2.0, "bound of working memory", above=0)
     seed: int = setting(0, "of the random draws", at_least=0)
-    device: str = setting("auto", "auto, cpu, cuda, cuda:1 or mps")
 
     def fit(
         self, source: Embeddings, target: Embeddings, pairs: Seeds, *, work: Folder = None

@@ -71,7 +71,7 @@ class EncoderMix(Aligner):
     """
 
     method = "c2"
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    presets: ClassVar = {
         "supervised": {"mode": "supervised"},
         "semi_supervised": {"mode": "semi_supervised", "silver": True},
         "unsupervised": {"mode": "unsupervised", "silver": True},
@@ -99,7 +99,6 @@ class EncoderMix(Aligner):
     init: str = setting("distributions", "start of C1 without seeds")
     c1: Mapping[str, Any] | None = setting(None, "settings of C1 other than its mode's")
     seed: int = setting(33, "of the random draws", at_least=0)
-    device: str = setting("auto", "auto, cpu, cuda, cuda:1 or mps")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -108,7 +107,7 @@ class EncoderMix(Aligner):
     def fit(
         self, source: Embeddings, target: Embeddings, pairs: Seeds, *, work: Folder = None
     ) -> Space:
-        weight = self.weight
+        weight: Any = self.weight
         outcome: dict[str, Any] = {}
         if weight is None:
             weight = ENCODER_DEFAULTS.get(self.encoder, {}).get("weight", PAPER_WEIGHT)
@@ -127,12 +126,11 @@ class EncoderMix(Aligner):
 
     def _tuning(self) -> Tuning:
         """The settings of the tuning: as given, else the encoder's own, else the paper's."""
-        chosen = {**ENCODER_DEFAULTS.get(self.encoder, {}), "seed": self.seed}
-        for one in fields(Tuning):
-            given = getattr(self, one.name, None)
-            chosen |= {one.name: given} if given is not None else {}
-        chosen.pop("weight", None)
-        return Tuning(**chosen)
+        names = [one.name for one in fields(Tuning)]
+        given = {name: getattr(self, name, None) for name in names}
+        given = {name: value for name, value in given.items() if value is not None}
+        usual = {k: v for k, v in ENCODER_DEFAULTS.get(self.encoder, {}).items() if k in names}
+        return Tuning(**{**usual, **given})
 
     def _two_views(
         self, source: Embeddings, target: Embeddings, pairs: Seeds, work: Folder

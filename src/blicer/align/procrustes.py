@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -34,10 +33,9 @@ class Procrustes(Aligner):
     """
 
     method = "procrustes"
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"supervised": {}, "semi_supervised": {}}
+    presets: ClassVar = {"supervised": {}, "semi_supervised": {}}
 
     centre: bool = setting(True, "subtract the mean vector of each side")
-    device: str = setting("auto", "auto, cpu, cuda, cuda:1 or mps")
 
     def fit(
         self, source: Embeddings, target: Embeddings, pairs: Seeds, *, work: Folder = None

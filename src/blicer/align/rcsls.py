@@ -6,9 +6,8 @@ descend on the loss ``-2·cos + mean of the nearest neighbours on either side``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -63,7 +62,7 @@ class RCSLS(Aligner):
     """
 
     method = "rcsls"
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"supervised": {}, "semi_supervised": {}}
+    presets: ClassVar = {"supervised": {}, "semi_supervised": {}}
 
     learning_rate: float | str = setting(
         "auto", "step size; auto: chosen on a fifth of the seed words", above=0, choices=["auto"]
@@ -77,7 +76,6 @@ class RCSLS(Aligner):
     centre: bool = setting(True, "subtract the mean vector of each side")
     memory_gb: float = setting(2.0, "bound of working memory", above=0)
     seed: int = setting(0, "of the draw of held-out seeds", at_least=0)
-    device: str = setting("auto", "auto, cpu, cuda, cuda:1 or mps")
 
     def fit(
         self, source: Embeddings, target: Embeddings, pairs: Seeds, *, work: Folder = None

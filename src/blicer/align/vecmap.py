@@ -11,7 +11,6 @@ import math
 import time
 import unicodedata
 import warnings
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -70,7 +69,7 @@ class VecMap(Aligner):
     """
 
     method = "vecmap"
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    presets: ClassVar = {
         "supervised": {"init": "seeds", "self_learning": False},
         "semi_supervised": {"init": "seeds", "self_learning": True},
         "unsupervised": {"init": "distributions", "self_learning": True},
@@ -94,7 +93,6 @@ class VecMap(Aligner):
     max_iterations: int | None = setting(None, "of self-learning; none: until it stalls")
     memory_gb: float = setting(2.0, "bound of working memory", above=0)
     seed: int = setting(0, "of the random draws", at_least=0)
-    device: str = setting("auto", "auto, cpu, cuda, cuda:1 or mps")
 
     def fit(
         self, source: Embeddings, target: Embeddings, pairs: Seeds, *, work: Folder = None

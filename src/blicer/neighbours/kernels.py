@@ -23,8 +23,7 @@ from torch import Tensor
 from blicer import progress
 
 GROUP = 16  # scores folded into one maximum
-LONG_ROW = 1024  # shorter rows go straight to torch.topk
-FEW = 8  # a tile this many times longer than a list has few scores above the list's last one
+FEW = 8  # times the numbers asked for: ordering so many, or fewer, is cheap
 CACHED_BYTES = 2**24  # a block of this size is still in the cache when it is read again
 TILE_ROWS, TILE_NUMBERS = 2048, 2**21  # 8 MB of fp32 a thread: stays in the last-level cache
 GPU_FACTOR = 8
@@ -138,28 +137,6 @@ def places_of_true(mask: Tensor) -> tuple[Tensor, Tensor]:
     return rows, flat - rows * mask.shape[1]
 
 
-def top_k(block: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Values and indices (rows, k) of the k largest of each row, best first.
-
-    Equal values are ordered by index. Words are stored by frequency, so ties go to the more
-    frequent word.
-    """
-    length = block.shape[1]
-    if not 0 < k <= length:
-        raise ValueError(f"k is {k}; expected 1 to {length}, the length of a row")
-    if not block.is_contiguous() or length < max(LONG_ROW, 2 * GROUP * k):
-        values, indices = block.topk(min(k + 1, length), dim=1)
-    else:
-        values, indices = GroupMaxima(block).fold().best(k + 1)
-    # Equal neighbours among the k+1 best mean that order or membership was arbitrary.
-    tied = (values[:, 1:] == values[:, :-1]).any(dim=1).nonzero().flatten()
-    values, indices = values[:, :k].contiguous(), indices[:, :k].long().contiguous()
-    for part in tied.split(max(1, 2**24 // length)):
-        ordered, order = block[part].sort(dim=1, descending=True, stable=True)
-        values[part], indices[part] = ordered[:, :k], order[:, :k]
-    return values, indices
-
-
 def top_columns(block: Tensor, k: int, bar: Tensor | None = None) -> Tensor:
     """Columns (rows, k) of the k best of each row, in no particular order.
 
@@ -191,12 +168,11 @@ class RunningTopK:
     After the first tiles few scores can still enter a list: those above its last one. These wait
     until the band has seen twice as many scores as at the last merge. The bar is then a little
     low, which lets some more scores through, but there are few merges. Several threads may feed
-    one band. ``exact`` keeps the lower index of equal scores; scores rounded to bf16 nearly all
-    tie, and do not need it.
+    one band. Which of equal scores is kept is arbitrary.
     """
 
-    def __init__(self, words: int, keep: int, device: torch.device, exact: bool = True) -> None:
-        self.keep, self.exact = keep, exact
+    def __init__(self, words: int, keep: int, device: torch.device) -> None:
+        self.keep = keep
         self.values = torch.full((words, keep), -torch.inf, device=device)
         self.indices = torch.full((words, keep), -1, dtype=torch.int64, device=device)
         self._bar = self.values[:, -1].clone()
@@ -210,17 +186,17 @@ class RunningTopK:
 
         The band's words are the rows of the tile, or its ``columns``.
         """
-        offered = tile.shape[0] if columns else tile.shape[1]
-        found = None
-        if not self._open and offered >= FEW * self.keep:
-            most = 2 * len(self.values) * self.keep
-            found = GroupMaxima(tile, columns=columns).fold().above(self._bar, most)
+        maxima, found = GroupMaxima(tile, columns=columns).fold(), None
+        if not self._open:
+            found = maxima.above(self._bar, most=2 * len(self.values) * self.keep)
         if found is None:  # the first tiles, or words that get more and more similar
-            found = self._best_of(tile.T.contiguous() if columns else tile)
+            value, place = maxima.best(min(self.keep, maxima.candidates))
+            word = torch.arange(len(value), device=tile.device).repeat_interleave(value.shape[1])
+            found = word, place.flatten().long(), value.flatten()
         word, place, value = found
         with self._lock:
             self._waiting.append((word, place + first_index, value))
-            self._seen += offered
+            self._seen += maxima.candidates
             if self._seen >= 2 * self._merged:
                 self._merge()
 
@@ -228,12 +204,6 @@ class RunningTopK:
         """Merge what still waits; ``values`` and ``indices`` are then complete, best first."""
         with self._lock:
             self._merge()
-
-    def _best_of(self, block: Tensor) -> Entries:
-        k = min(self.keep, block.shape[1])
-        value, place = top_k(block, k) if self.exact else block.topk(k, dim=1)
-        word = torch.arange(len(value), device=block.device).repeat_interleave(k)
-        return word, place.flatten(), value.flatten()
 
     def _merge(self) -> None:
         if not self._waiting:
@@ -305,14 +275,14 @@ class Scan:
 
     def _run(self, k_rows: int, k_columns: int) -> tuple[list[RunningTopK], list[RunningTopK]]:
         """Feed every tile to the lists of its rows and (where ``k_columns``) of its columns."""
-        device, exact = self.left.device, self.left.dtype == torch.float32
+        device = self.left.device
         threads = torch.get_num_threads() if device.type == "cpu" else 1
         height, width = self._tile_shape(threads)
         row_bands, column_bands = _bands(len(self.left), height), _bands(len(self.right), width)
         # One more than asked for shows whether the last place was a tie.
         keep = min(k_rows + 1, len(self.right)), min(k_columns + 1, len(self.left))
         rows, columns = (
-            [RunningTopK(band.stop - band.start, most, device, exact) for band in bands]
+            [RunningTopK(band.stop - band.start, most, device) for band in bands]
             for bands, most in zip((row_bands, column_bands), keep, strict=True)
         )
         tiles = ((i, j) for i in range(len(row_bands)) for j in range(len(column_bands)))
@@ -358,16 +328,22 @@ class Scan:
         return height, max(1, min(len(self.right), numbers // height))
 
     def _settled(self, bands: list[RunningTopK], k: int) -> tuple[Tensor, Tensor]:
-        """The lists of all bands, k long, with ties in the order of their indices."""
+        """The lists of all bands, k long, with ties in the order of their indices.
+
+        Words are stored by frequency, so ties go to the more frequent word.
+        """
         values = torch.cat([band.values for band in bands])
         indices = torch.cat([band.indices for band in bands])
-        exact = self.left.dtype == torch.float32  # bf16 scores nearly all tie, and are rescored
         tied = (values[:, 1:] == values[:, :-1]).any(dim=1).nonzero().flatten()
+        if self.left.dtype != torch.float32:  # nearly all tie, and will be rescored
+            tied = tied[:0]
         values, indices = values[:, :k].contiguous(), indices[:, :k].contiguous()
-        for some in tied.split(max(1, TILE_NUMBERS * 4 // len(self.right))) if exact else ():
+        for some in tied.split(max(1, TILE_NUMBERS * 4 // len(self.right))):
             again = Scan(self.left[some], self.right, self.penalty)
             buffer = values.new_empty(len(some) * len(self.right))
-            values[some], indices[some] = top_k(again.tile(slice(None), slice(None), buffer), k)
+            tile = again.tile(slice(None), slice(None), buffer)
+            ordered, order = tile.sort(dim=1, descending=True, stable=True)
+            values[some], indices[some] = ordered[:, :k], order[:, :k]
         return values, indices
 
 

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from blicer.devices import resolve_device
 from blicer.errors import InputError
-from blicer.neighbours.kernels import Scan, pair_products, top_k
+from blicer.neighbours.kernels import Scan, pair_products
 
 Measure = Literal["cosine", "csls", "csls_candidate"]
 Precision = Literal["auto", "fp32", "bf16"]
@@ -329,8 +329,8 @@ def _in_fp32(scan: Scan, coarse: Tensor, indices: Tensor, k: int) -> tuple[Tenso
         exact = pair_products(scan.left[part].contiguous(), scan.right, chosen[part])
         if scan.penalty is not None:
             exact = exact - scan.penalty[chosen[part]]
-        values[part], found = top_k(exact, k)
-        places[part] = chosen[part].gather(1, found)
+        ordered, order = exact.sort(dim=1, descending=True, stable=True)
+        values[part], places[part] = ordered[:, :k], chosen[part].gather(1, order[:, :k])
     if chosen.shape[1] < len(scan.right):
         last = coarse[:, -1].float()
         again = (values[:, -1] <= last + _largest_error(scan, last)).nonzero().flatten()
