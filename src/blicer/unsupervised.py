@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from blicer.align import aligner_class
-from blicer.align.linear import unit_
+from blicer.align.base import unit_
 from blicer.config import AUTO, Config
 from blicer.encoders.words import WordEncoder
 from blicer.errors import BlicerError, InputError
