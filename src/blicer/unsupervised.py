@@ -159,7 +159,7 @@ def find_space(
             # No numeral, no word spelled alike: this start does not exist for this pair.
             tried.append({"start": start, "converged": False, "verdict": str(error)})
         else:
-            reached = {key: space.settings.get(key) for key in ("objective", "trust", "verdict")}
+            reached = {key: space.settings.get(key) for key in ("objective", "convergence", "verdict")}
             good = bool(space.settings.get("converged", True))
             tried.append({"start": start, "converged": good, **reached})
             if good:
