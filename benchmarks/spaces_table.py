@@ -91,7 +91,7 @@ def dictionary(data: Path, pair: str, part: str) -> Lexicon:
 
 
 def aligner(method: str, seeds: str) -> Any:
-    """The method in its mode; those of C1 and C2 follow the number of seeds (METHOD.md §6)."""
+    """The method in its mode; C1 and C2 follow the number of seeds (docs/method.md §6.4)."""
     name, mode = METHODS[method]
     if name in ("c1", "c2"):
         mode = "supervised" if seeds == "5k" else "semi_supervised"

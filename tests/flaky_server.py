@@ -15,10 +15,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from unittest.mock import patch
 
-from blicer.datasets import Downloader, Outcome, Patience, get
+from blicer.download import Outcome, get
 
-PATIENT = Downloader(Patience(attempts=7, timeout=5, sleep=lambda _: None))
-HASTY = Downloader(Patience(attempts=1, timeout=5))
+PATIENT = {"attempts": 7, "timeout": 5}
+HASTY = {"attempts": 1, "timeout": 5}
 
 
 @dataclass
@@ -50,6 +50,7 @@ class Site:
     url: str = ""
     asked: list[Asked] = field(default_factory=list)
     sent: int = 0  # bytes of bodies
+    waits: list[float] = field(default_factory=list)  # seconds between attempts
 
     def tag(self, body: bytes) -> str | None:
         if self.etag is None:
@@ -58,8 +59,7 @@ class Site:
         return f"W/{tag}" if self.etag == "weak" else tag
 
     def firsts(self) -> list[int | None]:
-        """Of the requests for files; what a mirror says of them beside is asked for too."""
-        return [one.first_byte for one in self.asked if not one.path.endswith(".source.json")]
+        return [one.first_byte for one in self.asked]
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -151,6 +151,7 @@ class _Server(ThreadingHTTPServer):
 
 @contextmanager
 def serving() -> Iterator[Site]:
+    """A running server; the downloader does not really wait between attempts."""
     site = Site()
     handler = type("Handler", (_Handler,), {"site": site})
     server = _Server(("127.0.0.1", 0), handler)
@@ -158,7 +159,10 @@ def serving() -> Iterator[Site]:
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:
-        with patch.dict(os.environ, {"no_proxy": "*"}):
+        with (
+            patch.dict(os.environ, {"no_proxy": "*"}),
+            patch("blicer.download.sleep", site.waits.append),
+        ):
             yield site
     finally:
         server.shutdown()
@@ -167,7 +171,7 @@ def serving() -> Iterator[Site]:
 
 
 def fetch_from(site: Site, folder: Path, *asked: str, **options: object) -> list[Outcome]:
-    """``blicer.datasets.get`` with the site as the mirror of all publishers."""
+    """``blicer.download.get`` with the site as the mirror of all publishers."""
     collection, *wanted = asked
-    options = {"mirror": site.url, "downloader": PATIENT, **options}
-    return get(collection, wanted, folder, **options)  # type: ignore[arg-type]
+    options = {"mirror": site.url, **PATIENT, **options}
+    return list(get(collection, wanted, folder, **options))  # type: ignore[arg-type]

@@ -69,7 +69,7 @@ def test_align_then_evaluate(run, files, tmp_path: Path, method: str) -> None:
 
 
 def test_the_mode_goes_with_the_number_of_seeds_unless_given(run, files, tmp_path: Path) -> None:
-    """C1's rounds, steps and negatives for few seeds are others than for many (METHOD.md §6)."""
+    """C1's rounds, steps and negatives for few seeds are others than for many (method §6)."""
     source, target, seeds = files
     plain = ("align", "c1", source, target, "--seeds", seeds, "-o", tmp_path / "s", "--json")
     few = run(*plain)
@@ -113,8 +113,8 @@ def test_files_that_are_already_aligned(run, files, tmp_path: Path) -> None:
     ("arguments", "expected"),
     [
         (["wordmap"], "there is no method 'wordmap'; expected one of procrustes, vecmap"),
-        (["procrustes"], "procrustes needs seed pairs: give them with --seeds"),
-        (["vecmap", "--mode", "semi_supervised"], "needs seed pairs: give them with --seeds"),
+        (["procrustes"], "procrustes needs seed pairs (mode: unsupervised): give"),
+        (["vecmap", "--mode", "semi_supervised"], "needs seed pairs (mode: semi_supervised): give"),
         (["vecmap", "--mode", "magic"], "vecmap needs seed pairs"),
         (["vecmap", "--set", "words"], "is not of the form NAME=VALUE"),
         (["vecmap", "--set", "wrods=5"], "vecmap has no setting 'wrods'"),

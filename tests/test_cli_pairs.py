@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from blicer.cli import app, commands  # noqa: F401 - registers the commands
+from blicer.cli import app
 from blicer.cli.align import COLUMNS
 from blicer.errors import FileError, InputError
 
@@ -82,8 +82,7 @@ def test_the_file_holds_the_training_set(space: Path, seeds: Path, tmp_path: Pat
 def test_unless_told_otherwise_the_pairs_are_those_of_blicer_train(
     space: Path, tmp_path: Path
 ) -> None:
-    from blicer.config import Config
-    from blicer.pipeline import defaults_for
+    from blicer.config import Config, defaults_for
 
     seeds = tmp_path / "cased.tsv"
     seeds.write_text("".join(f"S{i}\tT{i}\n" for i in range(10)))
@@ -174,7 +173,7 @@ def test_a_language_without_a_name(space: Path, seeds: Path, tmp_path: Path) -> 
 
 def test_help_needs_no_torch() -> None:
     code = (
-        "import sys; from typer.testing import CliRunner; from blicer.cli import app, commands; "
+        "import sys; from typer.testing import CliRunner; from blicer.cli import app; "
         "done = CliRunner().invoke(app, ['pairs', '--help']); "
         "print('blicer pairs en-fr' in done.stdout, 'torch' in sys.modules)"
     )

@@ -12,10 +12,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from blicer.config import PRESETS, Config, get_preset, parse_assignments
+from blicer.config import (
+    CROSS_ENCODER,
+    PAIRS,
+    PRESETS,
+    Config,
+    describe,
+    parse_assignments,
+    preset_for,
+    preset_name,
+)
 from blicer.errors import FileError, InputError
 
-# METHOD.md section 3: n_aug, n_rep, delta, alpha, epochs
+# docs/method.md §3: n_aug, n_rep, delta, alpha, epochs
 TABLE = {
     "supervised": (0, 8, 0.1, 0.7, 3),
     "semi_supervised": (4000, 4, 0.2, 1.0, 5),
@@ -40,17 +49,18 @@ COMMON = {
 
 @pytest.mark.parametrize("name", TABLE)
 def test_the_numbers_of_the_paper(name: str) -> None:
-    preset = PRESETS[name]
-    varying = (preset.n_aug, preset.n_rep, preset.delta, preset.alpha, preset.epochs)
+    config = Config.resolve(name)
+    varying = (config.n_aug, config.n_rep, config.delta, config.alpha, config.epochs)
     assert varying == TABLE[name]
-    assert {key: getattr(preset, key) for key in COMMON} == COMMON
+    assert {key: getattr(config, key) for key in COMMON} == COMMON
     with pytest.raises(dataclasses.FrozenInstanceError):
-        preset.alpha = 0.5  # type: ignore[misc]
+        config.alpha = 0.5  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("spelling", ["semi-supervised", "Semi_Supervised", "semi supervised"])
 def test_spellings_of_a_preset(spelling: str) -> None:
-    assert get_preset(spelling) is PRESETS["semi_supervised"]
+    assert preset_name(spelling) == "semi_supervised"
+    assert Config.resolve(spelling) == Config.resolve(overrides={"preset": spelling})
 
 
 def test_an_unknown_preset_names_the_known_ones() -> None:
@@ -89,17 +99,58 @@ def test_defaults() -> None:
     assert isinstance(Config.resolve(overrides={"alpha": np.float32(0.5)}).alpha, float)
 
 
-def test_every_setting_of_training_can_be_given() -> None:
-    from blicer.crossencoder.settings import TrainingSettings
+def test_settings_by_group() -> None:
+    config = Config.resolve("supervised", overrides={"warmup": 0.2, "alpha": 0.4})
+    training, pairs = config.only(CROSS_ENCODER), config.only(PAIRS)
+    assert (training["warmup"], pairs["alpha"], pairs["template"]) == (0.2, 0.4, "T15")
+    assert not training.keys() & pairs.keys()
+    assert config.only(CROSS_ENCODER, PAIRS) == training | pairs
 
-    settings = TrainingSettings()
-    names = [field.name for field in dataclasses.fields(settings)]
-    assert Config.resolve("supervised").only(names) == dataclasses.asdict(settings)
+
+def test_every_setting_is_described() -> None:
+    rows = {row["name"]: row for row in describe()}
+    assert list(rows) == [field.name for field in dataclasses.fields(Config)]
+    assert all(row["help"] and row["group"] and row["expected"] for row in rows.values())
+    assert rows["mixing_weight"]["default"] == "auto"
+    assert rows["epochs"]["expected"] == "a whole number of at least 1"
+    assert rows["precision"]["expected"] == "one of auto, fp32, bf16, fp16"
+
+
+@pytest.mark.parametrize(
+    ("seeds", "preset"),
+    [(0, "unsupervised"), (1, "semi_supervised"), (2999, "semi_supervised"), (3000, "supervised")],
+)
+def test_the_preset_for_so_many_seeds(seeds: int, preset: str) -> None:
+    config = Config.for_seeds(seeds, n_rep=3)
+    assert (config.preset, config.encoder, config.n_rep) == (preset, "lite", 3)
+    assert preset_for(seeds) == preset
+
+
+@pytest.mark.parametrize(
+    ("given", "seeds", "scorers", "folds"),
+    [
+        ({}, 900, ("cross-encoder",), 1),
+        ({"encoder": "lite"}, 900, ("endings", "cross-encoder"), 4),
+        ({"encoder": "lite"}, 5000, ("endings", "cross-encoder"), 1),
+        ({"encoder": "lite", "scorers": ["spelling"], "folds": 2}, 900, ("spelling",), 2),
+        ({"encoder": "lite", "holdout": 0.0}, 900, ("endings", "cross-encoder"), 1),
+        ({"encoder": "lite", "lambda": 0.2}, 900, ("cross-encoder",), 4),
+    ],
+)
+def test_what_is_left_open_is_settled_for_training(
+    given: dict[str, Any], seeds: int, scorers: tuple[str, ...], folds: int
+) -> None:
+    config = Config.resolve(overrides=given).for_training(seeds)
+    assert (config.scorers, config.folds) == (scorers, folds)
+    assert config.for_training(seeds) == config
 
 
 def test_assignments_from_the_command_line() -> None:
     values = parse_assignments(
-        ["alpha=0.5", "n_freq=10_000", "template=a=[w]", "lambda=auto", "learning_rate=1e-4"]
+        [
+            *("alpha=0.5", "n_freq=10_000", "template=a=[w]", "lambda=auto", "learning_rate=1e-4"),
+            *("refit=false", "scorers=spelling, endings", "space-mode="),
+        ]
     )
     assert values == {
         "alpha": 0.5,
@@ -107,6 +158,9 @@ def test_assignments_from_the_command_line() -> None:
         "template": "a=[w]",
         "mixing_weight": None,
         "learning_rate": 1e-4,
+        "refit": False,
+        "scorers": ("spelling", "endings"),
+        "space_mode": "",
     }
 
 
@@ -116,7 +170,7 @@ def test_assignments_from_the_command_line() -> None:
         ("alpha", "--set alpha: expected NAME=VALUE"),
         ("alpa=1", "no setting 'alpa': did you mean 'alpha'"),
         ("lr=1", "no setting 'lr': did you mean 'learning_rate'"),
-        ("qqqq=1", "no setting 'qqqq': the settings are preset, n_aug"),
+        ("qqqq=1", "no setting 'qqqq': the settings are preset, encoder"),
         ("alpha=2", "alpha = 2.0: expected a number from 0 to 1"),
         ("alpha=much", "alpha = 'much': expected a number from 0 to 1"),
         ("alpha=nan", "alpha = nan: expected"),
@@ -128,6 +182,9 @@ def test_assignments_from_the_command_line() -> None:
         ("lambda=1.5", "mixing_weight = 1.5: expected a number from 0 to 1, or 'auto'"),
         ("template=word", "'word' has no slot for the word"),
         ("encoder=", "encoder = '': expected a text"),
+        ("batch=2", "did you mean 'batch_size'"),
+        ("refit=maybe", "refit = 'maybe': expected true or false"),
+        ("precision=int8", "precision = 'int8': expected one of auto, fp32"),
     ],
 )
 def test_wrong_assignments(assignment: str, sentence: str) -> None:
@@ -137,7 +194,10 @@ def test_wrong_assignments(assignment: str, sentence: str) -> None:
 
 @pytest.mark.parametrize(
     "values",
-    [{"epochs": True}, {"epochs": 2.0}, {"alpha": "0.5"}, {"encoder": 3}, {"seed": 2**32}],
+    [
+        *({"epochs": True}, {"epochs": 2.0}, {"alpha": "0.5"}, {"encoder": 3}, {"seed": 2**32}),
+        *({"scorers": "spelling"}, {"scorers": [1]}, {"space_settings": 3}, {"refit": 1}),
+    ],
 )
 def test_wrong_types_from_python(values: dict[str, Any]) -> None:
     (name,) = values
@@ -167,12 +227,6 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "latin.toml").write_bytes(b'encoder = "\xe9"\n')
     with pytest.raises(FileError, match="is not TOML"):
         Config.resolve(file=tmp_path / "latin.toml")
-    (tmp_path / "list.json").write_text("[1]")
-    with pytest.raises(FileError, match="expected a JSON object"):
-        Config.load(tmp_path / "list.json")
-    (tmp_path / "old.json").write_text('{"alfa": 1}')
-    with pytest.raises(FileError, match=r"old.json: there is no setting 'alfa'"):
-        Config.load(tmp_path / "old.json")
 
 
 @given(
@@ -186,13 +240,6 @@ def test_round_trip(preset: str, alpha: float, n_rep: int, mixing: float | None)
         preset, overrides={"alpha": alpha, "n_rep": n_rep, "mixing_weight": mixing}
     )
     assert Config.from_dict(json.loads(json.dumps(config.to_dict()))) == config
-
-
-def test_saved_and_loaded(tmp_path: Path) -> None:
-    config = Config.resolve("unsupervised", overrides={"encoder": "lite", "mixing_weight": 0.3})
-    config.save(tmp_path / "config.json")
-    assert Config.load(tmp_path / "config.json") == config
-    assert json.loads((tmp_path / "config.json").read_text())["preset"] == "unsupervised"
 
 
 def test_what_an_encoder_needs_stands_between_the_preset_and_the_user() -> None:

@@ -8,15 +8,16 @@ import json
 import sys
 import zipfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
+from blicer import catalogue
+from blicer.catalogue import plan
 from blicer.cli import main
-from blicer.datasets import FAILED, FETCHED, THERE, Outcome, catalogue
-from blicer.datasets.mirror import Mirror
-from blicer.datasets.plan import plan
+from blicer.download import FAILED, FETCHED, THERE, Outcome, get
 from blicer.errors import InputError
 from flaky_server import HASTY, Site, fetch_from, serving
 
@@ -78,7 +79,7 @@ def test_bad_start_from_an_earlier_run_is_fetched_again(
     know(monkeypatch, **{"muse/en-fr.0-5000.txt": body})
     site.files = {MUSE + "en-fr.0-5000.txt": body, MUSE + "en-fr.5000-6500.txt": b"a b\n"}
     site.cuts = [5000]
-    assert fetch_from(site, tmp_path, "muse", "en-fr", downloader=HASTY)[0].status == FAILED
+    assert fetch_from(site, tmp_path, "muse", "en-fr", **HASTY)[0].status == FAILED
     part = tmp_path / "muse" / "en-fr.0-5000.txt.part"
     assert part.read_bytes() == body[:5000]
     part.write_bytes(b"x" * 5000)  # as a crash may leave it
@@ -153,7 +154,7 @@ def test_known_checksums() -> None:
     known = catalogue.checksums()
     assert len(known) == 21 * 5 + 15
     assert all(len(digest) == 64 and int(digest, 16) for digest in known.values())
-    published = {item.file for name in ("xling", "panlex") for item in plan(name, ["all"]).items}
+    published = {item.file for name in ("xling", "panlex") for item in plan(name, ["all"])[0]}
     assert set(known) <= published
     assert len(published) == 28 * 5 + 15
     unknown = {file.split("/")[1] for file in published - set(known)}
@@ -161,34 +162,34 @@ def test_known_checksums() -> None:
 
 
 def test_addresses() -> None:
-    (item,) = plan("fasttext-wiki", ["zh_yue"]).items
+    (item,), _ = plan("fasttext-wiki", ["zh_yue"])
     assert item.url == "https://dl.fbaipublicfiles.com/fasttext/vectors-wiki/wiki.zh_yue.vec"
-    assert [one.file for one in plan("fasttext-cc", ["en-fr", "EN"]).items] == [
+    assert [one.file for one in plan("fasttext-cc", ["en-fr", "EN"])[0]] == [
         "vectors/cc.en.300.vec.gz",
         "vectors/cc.fr.300.vec.gz",
     ]
-    turned = plan("xling", ["fr_en"], ["5k"])
-    assert turned.items[0].url == (
+    (turned, _), (note,) = plan("xling", ["fr_en"], ["5k"])
+    assert turned.url == (
         "https://raw.githubusercontent.com/codogogo/xling-eval/master/bli_datasets/en-fr/"
         "yacle.train.freq.5k.en-fr.tsv"
     )
-    assert "xling publishes fr-en as en-fr: the first column is en" in turned.notes[0]
-    train, test = plan("muse", ["fr-en"]).items
+    assert "xling publishes fr-en as en-fr: the first column is en" in note
+    (train, test), _ = plan("muse", ["fr-en"])
     assert train.url == "https://dl.fbaipublicfiles.com/arrival/dictionaries/fr-en.0-5000.txt"
     assert test.file == "muse/fr-en.5000-6500.txt"
-    assert len(plan("muse", ["all"]).items) == 2 * (2 * 44 + 5 * 4)
+    assert len(plan("muse", ["all"])[0]) == 2 * (2 * 44 + 5 * 4)
 
 
 @pytest.mark.parametrize(
     ("asked", "problem"),
     [
-        (["xlin", "en-fr"], "did you mean xling"),
+        (["xlin", "en-fr"], "there are xling, panlex"),
         (["xling"], "which pairs of xling"),
-        (["xling", "en"], "comes in pairs of languages; with en: en-de, en-fi"),
-        (["xling", "en-es"], "has no pair en-es; with these languages: en-de"),
+        (["xling", "en"], "has no pair en; it has en-de, en-fi"),
+        (["xling", "en-es"], "has no pair en-es; it has en-de"),
         (["xling", "../../etc"], "has no pair"),
-        (["muse", "fi-ru"], "with these languages: en-fi, en-ru, fi-en, ru-en"),
-        (["fasttext-cc", "enn"], "no vectors of 'enn' (near: "),
+        (["muse", "fi-ru"], "it has en-fi, en-ru, fi-en, ru-en"),
+        (["fasttext-cc", "enn"], "no vectors of 'enn'"),
         (["fasttext-wiki", "../x"], "is no code of a language"),
         (["fasttext-wiki"], "which languages"),
         (["fasttext-wiki", "all"], "hundreds of gigabytes"),
@@ -200,19 +201,13 @@ def test_what_is_not_published_is_said_at_once(asked: list[str], problem: str) -
     assert problem in str(caught.value)
 
 
-@pytest.mark.parametrize("address", ["http://[bad", "http://host:port/x", "https:///x"])
-def test_a_mirror_that_is_no_address_is_said(address: str) -> None:
+@pytest.mark.parametrize(
+    "address",
+    ["http://[bad", "http://host:port/x", "https:///x", "http://a..b", "http://a.b/\u00fc b/"],
+)
+def test_a_mirror_that_is_no_address_is_said(tmp_path: Path, address: str) -> None:
     with pytest.raises(InputError, match="is not an address"):
-        Mirror(address)
-
-
-def test_a_mirror_of_any_script_is_written_as_the_web_does() -> None:
-    item = plan("muse", ["fr-en"]).items[0]
-    path = "arrival/dictionaries/fr-en.0-5000.txt"
-    found = Mirror("http://ex\u00e4mple.invalid:8080/\u00fc b/").places(item)[0]
-    assert found == f"http://xn--exmple-cua.invalid:8080/%C3%BC%20b/{path}"
-    assert Mirror("https://a.b/c%20d").places(item)[0] == f"https://a.b/c%20d/{path}"
-    assert Mirror("http://me:pw@[::1]:81/x").places(item)[0] == f"http://me:pw@[::1]:81/x/{path}"
+        get("muse", ["en-fr"], tmp_path, mirror=address)
 
 
 # The command line
@@ -257,10 +252,14 @@ def test_command_says_what_it_did_and_what_failed(
 def test_publisher_without_the_file(
     run: Callable[..., Ran], site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(catalogue, "_FASTTEXT", f"{site.url}/fasttext")
+    moved = replace(catalogue.COLLECTIONS["fasttext-wiki"], base=f"{site.url}/fasttext")
+    monkeypatch.setitem(catalogue.COLLECTIONS, "fasttext-wiki", moved)
     ran = run("data", "get", "fasttext-wiki", "xx", "-o", tmp_path)
     assert ran.code == 1
-    assert "wiki.xx.vec: is not there (404 Not Found); what is published: https://fast" in ran.err
+    assert (
+        "wiki.xx.vec: is not there (the server answers 404 Not Found); what is published: "
+        in ran.err
+    )
     assert "Traceback" not in ran.err
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from blicer.datasets import FAILED, FETCHED, THERE, Outcome
+from blicer.download import FAILED, FETCHED, THERE, Outcome
 from blicer.embeddings import Embeddings
 from blicer.errors import InputError
 from flaky_server import HASTY, Site, fetch_from, serving
@@ -43,10 +43,11 @@ def vec(words: int, dim: int = 3, said: int | None = None, end: bytes = b"\n") -
 
 
 def naive_first(text: bytes, n: int) -> bytes:
-    """The oracle: all lines in memory, blank ones dropped."""
+    """The oracle: all lines in memory, blank ones dropped; a tab marks a header that was cut."""
     header, *lines = text.decode().split("\n")
-    kept = [line for line in lines if line.strip()][:n]
-    return "\n".join([f"{len(kept)} {header.split()[1]}", *kept, ""]).encode()
+    words = [line for line in lines if line.strip()]
+    mark = "\t" if len(words) >= n else ""
+    return "\n".join([f"{len(words[:n])} {header.split()[1]}{mark}", *words[:n], ""]).encode()
 
 
 @given(
@@ -76,8 +77,7 @@ def test_first_words_are_the_same_wherever_the_stream_is_cut(
         file = Path(folder) / "vectors" / ("cc.en.300.vec" if packed else "wiki.en.vec")
         assert file.read_bytes() == naive_first(text, first)
         assert outcome.words == min(words, first)
-        kept = {one.name for one in file.parent.iterdir()}
-        assert kept == {file.name, f"{file.name}.source.json"}
+        assert [one.name for one in file.parent.iterdir()] == [file.name]
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -125,9 +125,9 @@ def test_vectors_of_the_user_are_kept(site: Site, tmp_path: Path) -> None:
     file = tmp_path / "vectors" / "wiki.en.vec"
     file.parent.mkdir()
     file.write_bytes(vec(7))
-    assert statuses(fetch_from(site, tmp_path, "fasttext-wiki", "en", first=6)) == [THERE]
-    (kept,) = fetch_from(site, tmp_path, "fasttext-wiki", "en", first=8)
-    assert "has only 7 words and was not fetched by this command" in str(kept.problem)
+    for first in (6, 8, None):
+        (kept,) = fetch_from(site, tmp_path, "fasttext-wiki", "en", first=first)
+        assert (kept.status, kept.words) == (THERE, 7)
     assert file.read_bytes() == vec(7)
     assert statuses(fetch_from(site, tmp_path, "fasttext-wiki", "en", first=8, replace=True)) == [
         FETCHED
@@ -137,10 +137,7 @@ def test_vectors_of_the_user_are_kept(site: Site, tmp_path: Path) -> None:
 def test_part_of_first_words_serves_the_whole(site: Site, tmp_path: Path) -> None:
     packed = gzip.compress(vec(5000), 1)
     site.files[CRAWL + "cc.en.300.vec.gz"], site.cuts = packed, [1000]
-    assert (
-        fetch_from(site, tmp_path, "fasttext-cc", "en", first=4000, downloader=HASTY)[0].status
-        == FAILED
-    )
+    assert fetch_from(site, tmp_path, "fasttext-cc", "en", first=4000, **HASTY)[0].status == FAILED
     assert statuses(fetch_from(site, tmp_path, "fasttext-cc", "en")) == [FETCHED]
     assert site.firsts() == [None, 1000]
     assert (tmp_path / "vectors" / "cc.en.300.vec.gz").read_bytes() == packed
@@ -151,7 +148,7 @@ def test_part_of_first_words_serves_the_whole(site: Site, tmp_path: Path) -> Non
     [
         (b"the 0.1 0.2\n", "expected the number of words and the dimension"),
         (b"<html>please log in</html>", "a web page came instead"),
-        (b"", "is empty"),
+        (b"", "on its first line, found ''"),
     ],
 )
 def test_what_is_no_vector_file_is_not_kept(
@@ -179,7 +176,7 @@ def test_the_whole_file_takes_the_place_of_its_first_words(site: Site, tmp_path:
     (whole,) = fetch_from(site, tmp_path, "fasttext-cc", "en")
     assert (whole.status, whole.words) == (FETCHED, 20)
     names = sorted(path.name for path in (tmp_path / "vectors").iterdir())
-    assert names == ["cc.en.300.vec.gz", "cc.en.300.vec.gz.source.json"]
+    assert names == ["cc.en.300.vec.gz"]
     # One that somebody else put there stays.
     (tmp_path / "vectors" / "cc.en.300.vec").write_bytes(vec(3))
     (again,) = fetch_from(site, tmp_path, "fasttext-cc", "en", replace=True)
@@ -221,8 +218,7 @@ def test_first_words_on_a_web_mirror_are_not_taken_for_all(site: Site, tmp_path:
     site.files[WIKI + "wiki.en.vec"] = vec(20)
     one, two = tmp_path / "one", tmp_path / "two"
     fetch_from(site, one, "fasttext-wiki", "en", first=5)
-    for name in ("wiki.en.vec", "wiki.en.vec.source.json"):
-        site.files[f"/m/vectors/{name}"] = (one / "vectors" / name).read_bytes()
+    site.files["/m/vectors/wiki.en.vec"] = (one / "vectors" / "wiki.en.vec").read_bytes()
     for first in (9, None):
         (few,) = fetch_from(site, two, "fasttext-wiki", "en", first=first, mirror=f"{site.url}/m")
         assert "has only the first 5 words" in str(few.problem)
@@ -237,7 +233,7 @@ def test_mirror_on_the_web_may_have_our_layout(site: Site, tmp_path: Path) -> No
     site.files = {"/m/muse/en-fr.0-5000.txt": b"ab" * 500, "/m/muse/en-fr.5000-6500.txt": b"c d\n"}
     site.cuts = [300]
     mirror = f"{site.url}/m/"
-    outcomes = fetch_from(site, tmp_path, "muse", "en-fr", mirror=mirror, downloader=HASTY)
+    outcomes = fetch_from(site, tmp_path, "muse", "en-fr", mirror=mirror, **HASTY)
     assert statuses(outcomes) == [FAILED, FETCHED]
     outcomes = fetch_from(site, tmp_path, "muse", "en-fr", mirror=mirror)
     assert statuses(outcomes) == [FETCHED, THERE]

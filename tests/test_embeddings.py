@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 import blicer.io.text as text_format
 from blicer import progress
-from blicer.embeddings import Embeddings, LoadReport, describe
-from blicer.errors import FileError, InputError, MissingDependency
-from blicer.io import streams
+from blicer.embeddings import Embeddings, LoadReport
+from blicer.errors import FileError, InputError
+from blicer.inspection import inspect
 
 ANY_FILE = settings(
     max_examples=60,
@@ -138,10 +138,10 @@ def test_text_round_trip(data: st.DataObject, words: list[str], dim: int, tmp_pa
         unique=True,
     )
 )
-def test_folder_round_trip(words: list[str], tmp_path: Path) -> None:
+def test_safetensors_round_trip(words: list[str], tmp_path: Path) -> None:
     vectors = np.random.default_rng(len(words)).standard_normal((len(words), 3))
-    Embeddings(words, vectors, language="fi").save(tmp_path / "space")
-    back = Embeddings.load(tmp_path / "space", lowercase=False)
+    Embeddings(words, vectors, language="fi").save(tmp_path / "fi.safetensors")
+    back = Embeddings.load(tmp_path / "fi.safetensors", lowercase=False)
     assert back.words == words
     assert back.language == "fi"
     assert isinstance(back.vectors, np.memmap)
@@ -150,7 +150,7 @@ def test_folder_round_trip(words: list[str], tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("word", ["a\nb", " a", "a ", "a  b", "a\tb", "version 2.0", "\ud800"])
 def test_words_that_text_cannot_hold(word: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"cannot be written as text|not valid Unicode"):
+    with pytest.raises(InputError, match="cannot be written"):
         Embeddings([word], [[1.0]]).save(tmp_path / "a.vec")
     assert not list(tmp_path.iterdir())
 
@@ -234,44 +234,34 @@ def test_report_sentences_are_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     notes: list[str] = []
     monkeypatch.setattr(progress, "note", notes.append)
     path = tmp_path / "a.vec"
-    path.write_text("a 1 2\na 3 4\na 3 4\na 3 4\na 5 6\nb 1 2\n")
+    path.write_text("a 1 2\n" + 6 * "a 3 4\n" + "b 1 2\n")
     for _ in range(2):  # read, then cached
         notes.clear()
         Embeddings.load(path)
-        assert notes == [
-            f"{path}: 4 duplicate words dropped (the first of each is kept): "
-            "line 2 'a', line 3 'a', line 4 'a', …"
-        ]
+        (note,) = notes
+        assert note.startswith(f"{path}: 6 duplicate words dropped")
+        assert note.endswith(": line 2 'a', line 3 'a', line 4 'a', line 5 'a', line 6 'a', …")
 
 
-def test_report_round_trip() -> None:
-    report = LoadReport("x", "text")
+def test_report_counts() -> None:
+    report = LoadReport("text")
     assert not report
     report.count("zero", "line 1 'a'")
-    report.count("duplicate", n=3)
-    assert LoadReport.from_dict(report.to_dict()) == report
-    assert (report["duplicate"], report.dropped) == (3, 3)
-    with pytest.raises(KeyError, match="unknown kind"):
-        report.count("no such kind")
+    for _ in range(3):
+        report.count("duplicate")
+    assert (report["duplicate"], report["zero"], report.dropped) == (3, 1, 3)
+    assert [line[:2] for line in report.lines()] == ["3 ", "1 "]
 
 
-def test_describe(tmp_path: Path) -> None:
+def test_inspection_of_vectors(tmp_path: Path) -> None:
     path = tmp_path / "a.vec"
     path.write_text("2 2\nA 3 4\na 0 0\n")
-    found = describe(path)
+    found = inspect(path)
     assert found["format"] == "text"
     assert (found["words"], found["dimension"], found["first_words"]) == (2, 2, ["A", "a"])
     assert found["norms"] == {"smallest": 0.0, "median": 2.5, "largest": 5.0}
-    assert found["counts"] == {"zero": 1}
-    assert len(found["report"]) == 1
-    assert not found["problems"]
-
-
-def test_zstandard_is_optional(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "a.vec.zst").write_bytes(streams.ZSTD + b"rest")
-    monkeypatch.setitem(sys.modules, "zstandard", None)
-    with pytest.raises(MissingDependency, match=r"pip install 'blicer\[zstd\]'"):
-        Embeddings.load(tmp_path / "a.vec.zst")
+    assert len(found["problems"]) == 1
+    assert "all-zero" in found["problems"][0]
 
 
 def test_import_is_light() -> None:
@@ -280,15 +270,15 @@ def test_import_is_light() -> None:
     assert done.stdout.split() == ["False", "False"]
 
 
-def test_saving_over_something_else_is_refused(small: Embeddings, tmp_path: Path) -> None:
+def test_saving_over_a_folder_is_refused(small: Embeddings, tmp_path: Path) -> None:
     (tmp_path / "precious").mkdir()
     (tmp_path / "precious" / "thesis.tex").write_text("x")
-    with pytest.raises(FileError, match="left as it is"):
+    with pytest.raises(FileError, match="cannot be written"):
         small.save(tmp_path / "precious")
     assert (tmp_path / "precious" / "thesis.tex").exists()
-    small.save(tmp_path / "space")
-    small.head(1).save(tmp_path / "space")  # over our own: replaced
-    assert len(Embeddings.load(tmp_path / "space")) == 1
+    small.save(tmp_path / "en.safetensors")
+    small.head(1).save(tmp_path / "en.safetensors")  # replaced
+    assert len(Embeddings.load(tmp_path / "en.safetensors")) == 1
 
 
 def test_gzip_is_reproducible(small: Embeddings, tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ import io
 import json
 import math
 import re
-from pathlib import Path
 from statistics import NormalDist
 from types import SimpleNamespace
 
@@ -250,17 +249,6 @@ def test_comparison_uses_the_queries_both_can_answer() -> None:
     as_json = json.loads(json.dumps(result.to_dict()))
     assert set(as_json["forward"]["p@1"]) == {"difference", "interval", "p_value"}
     assert as_json["backward"]["all_queries"]["queries"] == 4
-
-
-def test_ranks_are_saved_for_later(tmp_path: Path) -> None:
-    score([3, 0]).save_ranks(tmp_path / "ranks.tsv")
-    assert (tmp_path / "ranks.tsv").read_text().splitlines() == [
-        "direction\tquery\trank\tin_vocabulary",
-        "forward\ts0\t3\t1",
-        "forward\ts1\t0\t1",
-        "backward\tt0\t3\t1",
-        "backward\tt1\t0\t1",
-    ]
 
 
 def test_errors() -> None:

@@ -1,4 +1,4 @@
-"""Autonyms: METHOD.md's list, then CLDR; tags in every spelling that users have."""
+"""Autonyms: the paper's list, then CLDR; tags in every spelling that users have."""
 
 from __future__ import annotations
 

@@ -9,7 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from blicer.errors import FileError, InputError
-from blicer.lexicon import Lexicon, find_words
+from blicer.io.dictionary import tsv_row
+from blicer.lexicon import (
+    Lexicon,
+    find_words,
+    largest_group,
+    queries,
+    split_pairs,
+    splits_apart,
+)
 
 # Whatever a vocabulary may hold, except what a line of text cannot: line ends, tabs, zero bytes,
 # half characters and outer spaces.
@@ -74,9 +82,6 @@ def test_pairs_targets_reverse() -> None:
     lexicon = Lexicon([("cat", "chat"), ("cat", "chatte"), ("puss", "chat"), ("cat", "chat")])
     assert len(lexicon) == 3
     assert list(lexicon) == [("cat", "chat"), ("cat", "chatte"), ("puss", "chat")]
-    assert lexicon.report.lines() == [
-        "1 repeated pair kept once (the fit of a map counts them as often as listed)"
-    ]
     assert lexicon.targets == {"cat": ["chat", "chatte"], "puss": ["chat"]}
     assert lexicon.reverse().targets == {"chat": ["cat", "puss"], "chatte": ["cat"]}
     assert lexicon.reverse().reverse() == lexicon
@@ -116,6 +121,56 @@ def test_split_depends_on_the_seed_and_is_random() -> None:
     # Each word is held out about one time in ten, not only the last or the first ones.
     times = [sum(f"s{n}" in part for part in parts) for n in range(200)]
     assert max(times) < 20
+
+
+def naive_groups(pairs: list[tuple[int, int]]) -> list[set[int]]:
+    """Merge sets of source words until no two of them share a target."""
+    groups = [({source}, {target}) for source, target in pairs]
+    merged = True
+    while merged:
+        merged = False
+        for one in groups:
+            for other in groups:
+                if one is not other and (one[0] & other[0] or one[1] & other[1]):
+                    one[0].update(other[0])
+                    one[1].update(other[1])
+                    groups.remove(other)
+                    merged = True
+                    break
+            if merged:
+                break
+    return [sources for sources, _ in groups]
+
+
+@given(
+    pairs=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=15),
+    share=st.floats(0, 1),
+    seed=st.integers(0, 9),
+)
+def test_index_pairs(pairs: list[tuple[int, int]], share: float, seed: int) -> None:
+    rows = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+    groups = naive_groups(pairs)
+    assert largest_group(rows) == max(map(len, groups), default=0)
+    sources = {source for source, _ in pairs}
+    assert splits_apart(rows, share) == (largest_group(rows) <= max(1, share * len(sources)))
+    held = split_pairs(rows, share, seed, share_targets=False)
+    words = set(rows[held, 0].tolist())
+    assert words.isdisjoint(rows[~held, 0].tolist())
+    assert all(group <= words or group.isdisjoint(words) for group in groups)
+    # Numbers stand for words: the lexicon of the same words is split in the same way.
+    lexicon = Lexicon((f"s{source}", f"t{target}") for source, target in pairs)
+    _, part = lexicon.split(share, seed, share_targets=False)
+    assert set(part.targets) == {f"s{source}" for source in words}
+
+    asked, golds = queries(rows)
+    assert asked.tolist() == list(dict.fromkeys(source for source, _ in pairs))
+    for query, gold in zip(asked.tolist(), golds, strict=True):
+        assert gold.tolist() == sorted({target for source, target in pairs if source == query})
+
+
+def test_rows_of_a_table_stay_rows() -> None:
+    assert tsv_row(["a\tb", "c\r\nd", 1, 0.5]) == "a b\tc  d\t1\t0.5\n"
+    assert tsv_row(["#1", "#2"]) == "\\#1\t#2\n"
 
 
 @pytest.mark.parametrize("fraction", [-0.1, 1.5, float("nan")])
@@ -175,7 +230,7 @@ def test_notes_tell_what_was_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     path.write_text("cat\tchat\nalone\n")
     Lexicon.load(path)
     assert len(heard) == 1
-    assert "line 2 could not be read" in heard[0]
+    assert "1 line that could not be read: line 2 (one column" in heard[0]
 
 
 def test_a_pair_listed_twice_counts_twice_where_asked(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from blicer.align.encoder_mix import (
 )
 from blicer.align.space import Space
 from blicer.embeddings import Embeddings
-from blicer.encoders import checkpoints
+from blicer.encoders import tuning as checkpoints
 from blicer.encoders.words import WordEncoder
 from blicer.errors import InputError
 from blicer.lexicon import Lexicon

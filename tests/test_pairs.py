@@ -328,7 +328,7 @@ def test_examples_are_repeated_and_in_both_orders() -> None:
     assert len(once) == 2 * len(built)
     by_weight = [e for e, w in zip(once, once.weights, strict=True) for _ in range(int(w))]
     assert sorted(by_weight) == sorted(naive_examples(built))
-    both: Examples = shown + once
+    both: Examples = Examples.joined([shown, once])
     assert list(both) == [*shown, *once]
     assert len(both.weights) == len(both)
 

@@ -16,8 +16,9 @@ import torch
 from safetensors.torch import load_file
 from sentence_transformers import CrossEncoder
 
+from blicer.config import Config
 from blicer.crossencoder.model import Reranker
-from blicer.crossencoder.settings import TrainingSettings, learning_rate_factor
+from blicer.encoders.tuning import learning_rate_factor
 from blicer.errors import BlicerError, FileError, InputError, MissingDependency
 from tiny_models import tiny_encoder, toy_pairs
 
@@ -44,24 +45,32 @@ def largest_difference(one: dict[str, torch.Tensor], other: dict[str, torch.Tens
 
 
 def test_presets_carry_the_papers_numbers() -> None:
-    settings = Reranker().settings
+    settings = Reranker().config
     assert (settings.epochs, settings.learning_rate, settings.weight_decay) == (3, 1.2e-5, 0.01)
     assert (settings.batch_size, settings.max_length, settings.warmup) == (256, 20, 0.1)
     assert settings.seed == 33
-    assert Reranker(preset="semi_supervised").settings.epochs == 5
-    assert Reranker(preset="unsupervised", epochs=2).settings.epochs == 2
+    assert Reranker(preset="semi-supervised").config.epochs == 5
+    assert Reranker(preset="unsupervised", epochs=2).config.epochs == 2
+    # What `lite` needs is for those who train: ``Config.resolve``.
+    assert Reranker("lite").config.learning_rate == 1.2e-5
+    given = Config.resolve("semi_supervised", overrides={"encoder": "lite", "seed": 5})
+    assert Reranker("lite", config=given).config == given
+    assert Reranker("other", config=given, epochs=7).config == given.replace(
+        encoder="other", epochs=7
+    )
 
 
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        ({"epochs": 0}, "epochs is 0"),
+        ({"epochs": 0}, "epochs = 0"),
         ({"epochs": 1.5}, "whole number"),
         ({"warmup": 2.0}, "from 0 to 1"),
         ({"lr": 0.1}, "no setting 'lr'"),
-        ({"learning_rate": float("nan")}, "learning_rate is nan"),
+        ({"learning_rate": float("nan")}, "learning_rate = nan"),
         ({"early_stopping": 1, "average_last": 0.5}, "give one"),
         ({"preset": "superb"}, "superb"),
+        ({"alpha": 0.5}, "alpha is not a setting of the cross-encoder"),
     ],
 )
 def test_settings_that_make_no_sense(overrides: dict[str, Any], message: str) -> None:
@@ -80,7 +89,7 @@ def test_learning_rate_rises_then_falls() -> None:
 
 
 def plain_training(
-    folder: Path, left: list[str], right: list[str], labels: list[float], settings: TrainingSettings
+    folder: Path, left: list[str], right: list[str], labels: list[float], settings: Config
 ) -> dict[str, torch.Tensor]:
     """Textbook loop: whole batches, whole table, stock AdamW. Dropout must be 0."""
     from blicer.encoders.loading import load_encoder
@@ -150,7 +159,7 @@ def test_same_as_a_textbook_loop(encoders: dict[str, Path]) -> None:
     left, right, labels = toy_pairs(50)
     ours = Reranker(encoders["still"], **FAST, micro_batch_size=5)
     ours.fit(left, right, labels)
-    theirs = plain_training(encoders["still"], left, right, labels, ours.settings)
+    theirs = plain_training(encoders["still"], left, right, labels, ours.config)
     table = "bert.embeddings.word_embeddings.weight"
     mine = weights_of(ours)
     # Rows that never occur only decay in the textbook loop; here they stay as they were.
@@ -171,7 +180,7 @@ def test_learns_and_gives_the_same_twice(encoders: dict[str, Path], kind: str) -
     second = Reranker(encoders[kind], **FAST | {"epochs": 4}).fit(left, right, labels)
     assert largest_difference(weights_of(first), weights_of(second)) == 0
     assert first.report_ is not None
-    losses = [loss for _, loss in first.report_.losses]
+    losses = first.report_.losses
     assert np.mean(losses[-4:]) < np.mean(losses[:4])
     other = Reranker(encoders[kind], **FAST | {"epochs": 4}, seed=1).fit(left, right, labels)
     assert largest_difference(weights_of(first), weights_of(other)) > 0
@@ -242,13 +251,13 @@ def test_early_stopping_keeps_the_best(encoders: dict[str, Path]) -> None:
     stopped.fit(left, right, labels, validation=opposite)
     report = stopped.report_
     assert report is not None
-    assert report.steps < report.planned_steps
-    losses = dict(report.held_out_losses)
-    assert report.best_step == min(losses, key=lambda step: losses[step])
+    assert len(report.losses) < report.planned_steps
+    best = min(report.held_out_losses)
+    assert report.held_out_losses[-3:].index(best) == 0  # and two looks after it
     scores = stopped.score(left, right).astype(np.float64)
     soft = 1 - np.array(labels)
     loss = -(soft * np.log(scores) + (1 - soft) * np.log(1 - scores)).mean()
-    assert loss == pytest.approx(losses[report.best_step], abs=1e-5)
+    assert loss == pytest.approx(best, abs=1e-5)
     with pytest.raises(InputError, match="needs held-out pairs"):
         Reranker(encoders["bert"], **settings, early_stopping=2).fit(left, right, labels)
 
@@ -275,14 +284,13 @@ def test_lora_is_merged_into_plain_weights(encoders: dict[str, Path], tmp_path: 
 def test_an_adapter_is_trained_on_what_is_scored(encoders: dict[str, Path], kind: str) -> None:
     """Segments too, where the architecture has them: the wrapper's own signature hides them."""
     pytest.importorskip("peft")
-    from blicer.crossencoder.model import add_lora
-    from blicer.crossencoder.settings import TrainingSettings
+    from blicer.crossencoder.training import add_lora
     from blicer.encoders.loading import input_names, load_encoder
 
     plain, _ = load_encoder(encoders[kind], seed=1)
     wanted = input_names(plain)
     assert "token_type_ids" in wanted
-    assert input_names(add_lora(plain, TrainingSettings(lora_rank=2))) == wanted
+    assert input_names(add_lora(plain, Config(lora_rank=2))) == wanted
 
 
 def test_lora_without_peft(encoders: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -340,8 +348,8 @@ def test_saved_folder_is_a_plain_cross_encoder(
     )
     again = Reranker.load(tmp_path / "model", device="cpu")
     np.testing.assert_allclose(again.score(left, right), scores, atol=1e-7)
-    assert again.settings == ours.settings
-    assert again.to_dict() == json.loads(json.dumps(ours.to_dict()))
+    assert again.config == ours.config
+    assert again.report_ == ours.report_
     names = {path.name for path in (tmp_path / "model").iterdir()}
     assert {"README.md", "blicer.json", "config.json", "model.safetensors"} <= names
     assert not [name for name in names if name.endswith((".bin", ".pt", ".pth", ".pkl"))]
@@ -358,7 +366,7 @@ def test_what_cross_encoder_saved_loads_here(encoders: dict[str, Path], tmp_path
     left, right, _ = toy_pairs(20)
     expected = theirs.predict(list(zip(left, right, strict=True)))
     ours = Reranker.load(tmp_path / "theirs", device="cpu")
-    assert ours.settings.max_length == 12
+    assert ours.config.max_length == 12
     np.testing.assert_allclose(ours.score(left, right), expected, atol=1e-6)
 
 
@@ -403,7 +411,8 @@ def test_both_orders(encoders: dict[str, Path]) -> None:
 
 def test_score_cache_belongs_to_the_weights(encoders: dict[str, Path], tmp_path: Path) -> None:
     left, right, labels = toy_pairs(20)
-    reranker = Reranker(encoders["bert"], **FAST, score_cache=tmp_path)
+    Reranker(encoders["bert"], **FAST).save(tmp_path / "model")
+    reranker = Reranker.load(tmp_path / "model", device="cpu", score_cache=tmp_path)
     before = reranker.score(left, right)
     assert np.array_equal(reranker.score(left, right), before)
     reranker.fit(left, right, labels)
@@ -511,7 +520,12 @@ def test_full_disk_while_saving(
 def test_damaged_or_newer_configuration(encoders: dict[str, Path], tmp_path: Path) -> None:
     Reranker(encoders["bert"], device="cpu").save(tmp_path / "model")
     config = tmp_path / "model" / "blicer.json"
-    for text, message in [("{", "is not JSON"), ('{"format": 9}', "has format 9")]:
+    sound = json.loads(config.read_text())
+    damaged = [{"settings": 3}, {"settings": {"epochs": 0}}, {"training": {"x": 1}}, {"details": 1}]
+    for text, message in [
+        *(("{", "is not JSON"), ('{"format": 9}', "has format 9"), ("[1]", "has format None")),
+        *((json.dumps(sound | values), "is damaged") for values in damaged),
+    ]:
         config.write_text(text)
         with pytest.raises(FileError, match=message):
             Reranker.load(tmp_path / "model")
@@ -528,3 +542,57 @@ def test_a_sentence_encoder_can_be_tuned_but_no_head_is_lost(tmp_path: Path) -> 
     (folder / "config.json").write_text(json.dumps(config))
     with pytest.raises(FileError, match="lists 3 modules; expected a cross-encoder"):
         Reranker(folder).score(["casa"], ["house"])
+
+
+def test_a_saved_folder_may_be_called_lite(
+    encoders: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reranker = Reranker(encoders["bert"], device="cpu")
+    reranker.save(tmp_path / "lite")
+    monkeypatch.chdir(tmp_path)
+    assert Reranker.load("lite", device="cpu").model.config.model_type == "bert"
+
+
+ANSWERED_YES = """
+import sys
+from blicer.crossencoder.model import Reranker
+from blicer.encoders.words import WordEncoder
+from blicer.errors import InputError
+uses = (lambda f: Reranker(f, device="cpu").model, WordEncoder, Reranker.load)
+for use in uses:
+    try:
+        use(sys.argv[1])
+    except InputError as error:
+        print(error)
+"""
+
+
+@pytest.mark.parametrize("part", ["config.json", "tokenizer_config.json"])
+def test_code_that_comes_with_a_model_never_runs(tmp_path: Path, part: str) -> None:
+    folder, trace = tiny_encoder(tmp_path / "encoder"), tmp_path / "it-ran"
+    code = f"open({str(trace)!r}, 'w')\nclass Own: pass\nOwnConfig = OwnTokenizer = Own\n"
+    (folder / "own.py").write_text(code)
+    values = json.loads((folder / part).read_text())
+    values["auto_map"] = {
+        "AutoConfig": "own.OwnConfig",
+        "AutoModel": "own.Own",
+        "AutoModelForSequenceClassification": "own.Own",
+        "AutoTokenizer": ["own.OwnTokenizer", "own.OwnTokenizer"],
+    }
+    values |= {"model_type": "own"} if part == "config.json" else {"tokenizer_class": "Own"}
+    (folder / part).write_text(json.dumps(values))
+    done = subprocess.run(
+        [sys.executable, "-c", ANSWERED_YES, str(folder)],
+        input="y\n" * 20,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert not trace.exists()
+    if part == "config.json":  # the other one is read by a tokenizer of transformers itself
+        sentences = done.stdout.splitlines()
+        assert len(sentences) == 3
+        for sentence in sentences:
+            assert sentence.startswith(str(folder))
+            assert "blicer runs no code that comes with a model" in sentence

@@ -50,7 +50,7 @@ def test_spelling_is_symmetric_and_bounded(pairs: list[tuple[str, str]]) -> None
 
 
 def test_unequal_lists_are_refused() -> None:
-    with pytest.raises(InputError, match="2 left words"):
+    with pytest.raises(InputError, match="2 source words"):
         Spelling().score(["a", "b"], ["a"])
 
 
@@ -112,5 +112,5 @@ def test_endings_say_nothing_before_they_learned() -> None:
     scorer.fit(["a", "b"], ["c", "d"], np.array([True, True]))  # nothing to tell apart
     np.testing.assert_allclose(scorer.score(["a", "", "word"], ["c", "d", ""]), 0.5)
     assert scorer.score([], []).shape == (0,)
-    with pytest.raises(InputError, match="1 left words were given with 2 right words"):
+    with pytest.raises(InputError, match="1 source words"):
         scorer.score(["a"], ["b", "c"])

@@ -15,9 +15,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from blicer.crossencoder.scoring import ScoreCache, distinct_pairs, score_pairs, token_batches
+from blicer.crossencoder.model import Reranker
+from blicer.crossencoder.scoring import ScoreCache, distinct_pairs
 from blicer.crossencoder.tokens import PairEncoder, longest_first
-from blicer.encoders.loading import load_encoder, resolve_precision
+from blicer.encoders.loading import load_encoder, resolve_precision, token_batches
 from blicer.errors import InputError
 from tiny_models import tiny_encoder, toy_pairs
 
@@ -26,9 +27,14 @@ KINDS = ("bert", "xlmr", "electra")
 
 
 @pytest.fixture(scope="module")
-def loaded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, Any]]:
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     root = tmp_path_factory.mktemp("encoders")
-    return {kind: load_encoder(tiny_encoder(root / kind, kind), seed=1) for kind in KINDS}
+    return {kind: tiny_encoder(root / kind, kind) for kind in KINDS}
+
+
+@pytest.fixture(scope="module")
+def loaded(folders: dict[str, Path]) -> dict[str, tuple[Any, Any]]:
+    return {kind: load_encoder(folder, seed=1) for kind, folder in folders.items()}
 
 
 @given(st.integers(0, 30), st.integers(0, 30), st.integers(2, 40))
@@ -57,11 +63,11 @@ def test_assembled_pairs_are_the_tokenizers_own(
 ) -> None:
     tokenizer = loaded[kind][1]
     encoder = PairEncoder(tokenizer, max_length)
-    assert encoder.assembles
+    assert encoder._layout is not None
     left = [a for a in texts for _ in texts]
     right = [b for _ in texts for b in texts]
     # _assemble, not encode: encode would fall back when it disagrees, and hide a fault.
-    ours = encoder._assemble(left, right, encoder._layout)  # type: ignore[arg-type]
+    ours = encoder._assemble(left, right, encoder._layout)
     rows = np.arange(len(left))
     theirs = tokenizer(
         left, right, truncation=True, max_length=max_length, padding=True, return_tensors="pt"
@@ -81,11 +87,11 @@ def test_falls_back_to_the_tokenizer_when_it_cannot_assemble(
     odd = PairEncoder(tokenizer, 20)
     monkeypatch.setattr(odd, "_agrees", lambda *_: False)
     indirect = odd.encode(left, right)
-    assert not odd.assembles
+    assert odd._layout is None
     assert np.array_equal(straight.ids, indirect.ids)
     assert np.array_equal(straight.types, indirect.types)
     monkeypatch.setattr(tokenizer, "truncation_side", "left")
-    assert not PairEncoder(tokenizer, 20).assembles
+    assert PairEncoder(tokenizer, 20)._layout is None
 
 
 def test_padding_on_the_left(
@@ -138,8 +144,11 @@ def test_token_batches_are_the_cheapest(lengths: list[int], pass_cost: int) -> N
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_scores_are_those_of_one_pass_a_pair(loaded: dict[str, tuple[Any, Any]], kind: str) -> None:
-    model, tokenizer = loaded[kind]
+def test_scores_are_those_of_one_pass_a_pair(
+    folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    reranker = Reranker(folders[kind], device="cpu", precision="fp32")
+    model, tokenizer = reranker.model, reranker.tokenizer
     left, right, _ = toy_pairs(25)
     left, right = left + left[:5], right + right[:5]
     expected = []
@@ -147,19 +156,19 @@ def test_scores_are_those_of_one_pass_a_pair(loaded: dict[str, tuple[Any, Any]],
         for one, other in zip(left, right, strict=True):
             inputs = tokenizer(one, other, truncation=True, max_length=20, return_tensors="pt")
             expected.append(torch.sigmoid(model(**inputs).logits[0, 0]).item())
-    encoder = PairEncoder(tokenizer, 20)
-    found = score_pairs(model, encoder, left, right, device=CPU, tokens_per_batch=64)
+    monkeypatch.setattr("blicer.encoders.loading.CPU_BATCH", (64, 32))
+    found = reranker.score(left, right)
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, expected, atol=1e-6)
-    assert len(score_pairs(model, encoder, [], [], device=CPU)) == 0
+    assert len(reranker.score([], [])) == 0
 
 
 def test_equal_pairs_are_scored_once(
-    loaded: dict[str, tuple[Any, Any]], monkeypatch: pytest.MonkeyPatch
+    folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model, tokenizer = loaded["bert"]
+    reranker = Reranker(folders["bert"], device="cpu")
     rows: list[int] = []
-    real = model.forward
+    real = reranker.model.forward
 
     def counted(*args: Any, **inputs: Any) -> Any:
         rows.append(len(inputs["input_ids"]))
@@ -168,10 +177,8 @@ def test_equal_pairs_are_scored_once(
     monkeypatch.setattr(
         "blicer.crossencoder.scoring.input_names", lambda _: {"input_ids", "attention_mask"}
     )
-    monkeypatch.setattr(model, "forward", counted)
-    score_pairs(
-        model, PairEncoder(tokenizer, 20), ["a", "b", "a", "a"], ["b", "a", "b", "c"], device=CPU
-    )
+    monkeypatch.setattr(reranker.model, "forward", counted)
+    reranker.score(["a", "b", "a", "a"], ["b", "a", "b", "c"])
     assert sum(rows) == 3
     assert distinct_pairs(["a", "b", "a"], ["b", "a", "b"])[2].tolist() == [0, 1, 0]
 
@@ -200,8 +207,8 @@ def test_half_precision_only_where_it_helps(monkeypatch: pytest.MonkeyPatch) -> 
 def test_cache_gives_back_what_it_was_given(tmp_path: Path) -> None:
     cache = ScoreCache(tmp_path, "model one")
     scores = np.array([0.1, 1 / 3, 1.0], dtype=np.float32)
-    cache.put(["a", "a", "ab"], ["b", "c", ""], scores)
-    again = ScoreCache(tmp_path, "model one").get(["ab", "a", "a", "b"], ["", "c", "b", "a"])
+    cache.put(["a", "\udc80", "ab"], ["b", "c", ""], scores)
+    again = ScoreCache(tmp_path, "model one").get(["ab", "\udc80", "a", "b"], ["", "c", "b", "a"])
     assert again.tolist()[:3] == scores[::-1].tolist()
     assert np.isnan(again[3])
     # ("ab", "") and ("a", "b") are different pairs, and another model has no scores yet.
@@ -209,25 +216,19 @@ def test_cache_gives_back_what_it_was_given(tmp_path: Path) -> None:
 
 
 def test_cached_pairs_are_not_scored_again(
-    loaded: dict[str, tuple[Any, Any]], tmp_path: Path
+    folders: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model, tokenizer = loaded["bert"]
     left, right, _ = toy_pairs(10)
-    cache = ScoreCache(tmp_path, "f")
-    first = score_pairs(model, PairEncoder(tokenizer, 20), left, right, device=CPU, cache=cache)
-
-    class NoModel:
-        training = False
-
-        def forward(self) -> None:
-            pytest.fail("all of it was in the cache")
-
-        __call__ = forward
-
-    second = score_pairs(
-        NoModel(), PairEncoder(tokenizer, 20), left, right, device=CPU, cache=cache
+    reranker = Reranker(folders["electra"], device="cpu")
+    reranker.score_cache = tmp_path
+    monkeypatch.setattr("blicer.crossencoder.model.PAIRS_PER_WRITE", 4)
+    first = reranker.score(left, right)
+    monkeypatch.setattr(
+        "blicer.crossencoder.model.score_tokens", lambda *_: pytest.fail("all was in the cache")
     )
-    assert np.array_equal(first, second)
+    again = Reranker(folders["electra"], device="cpu")
+    again.score_cache = tmp_path
+    assert np.array_equal(again.score(left, right), first)
 
 
 def test_damaged_cache_starts_anew(tmp_path: Path) -> None:

@@ -208,7 +208,7 @@ def test_full_disk_at_a_checkpoint_does_not_stop_training(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     expected = Reranker(encoder, **SETTINGS).fit(*toy_pairs(60))
-    monkeypatch.setattr("blicer.encoders.checkpoints.save_file", full)
+    monkeypatch.setattr("blicer.encoders.tuning.save_file", full)
     done = Reranker(encoder, **SETTINGS)
     done.fit(*toy_pairs(60), output_dir=tmp_path / "model", checkpoint_steps=4)
     assert same_bits(done.model.state_dict(), expected.model.state_dict())

@@ -14,15 +14,14 @@ import blicer.unsupervised as chain
 from blicer.align import vecmap
 from blicer.align.space import Space
 from blicer.align.vecmap import VecMap
-from blicer.cli import app, commands  # noqa: F401 - registers the commands
+from blicer.cli import app
 from blicer.config import Config
 from blicer.embeddings import Embeddings
 from blicer.encoders.words import WordEncoder
 from blicer.errors import BlicerError, InputError
-from blicer.lexicon import Lexicon
 from blicer.neighbours.mining import mutual_neighbours
 from blicer.neighbours.retriever import Retriever
-from blicer.pipeline import Recipe, Workshop
+from blicer.pipeline import LanguagePair, Pairs
 from blicer.unsupervised import find_space, prepare_unsupervised, train_unsupervised
 from tiny_models import spelled, tiny_encoder, two_sides
 
@@ -135,14 +134,14 @@ def test_starts_are_tried_until_one_holds_up(
     tmp_path: Path,
 ) -> None:
     tried = verdicts("distributions", monkeypatch)
-    workshop = Workshop(*sides, config, Recipe(scorers=("cross-encoder",)), tmp_path)
-    space, report = find_space(workshop)
+    pair = LanguagePair(*sides, work=tmp_path)
+    space, report = find_space(pair, config)
     assert tried == ["encoder", "identical", "numerals", "distributions"]
     assert space.settings["init"] == "distributions"
     assert [one["converged"] for one in report] == [False, False, False, True]
     assert "no numeral" in report[2]["verdict"]
     tried.clear()
-    find_space(workshop)  # a second run only looks at what the first one kept
+    find_space(pair, config)  # a second run only looks at what the first one kept
     assert tried == ["numerals"]
 
 
@@ -150,15 +149,14 @@ def test_when_nothing_works_nothing_is_handed_over(
     sides: tuple[Embeddings, Embeddings], config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tried = verdicts(None, monkeypatch)
-    workshop = Workshop(*sides, config, Recipe(scorers=("cross-encoder",)), None)
+    pair = LanguagePair(*sides)
     with pytest.raises(BlicerError, match=r"no start led to a space.*give seed pairs"):
-        find_space(workshop)
+        find_space(pair, config)
     assert len(tried) == 4
     with pytest.raises(InputError, match="init is 'magic'"):
-        find_space(workshop, "magic")
-    procrustes = Workshop(*sides, config, Recipe(space="procrustes", scorers=("spelling",)), None)
+        find_space(pair, config, "magic")
     with pytest.raises(InputError, match="procrustes needs seed pairs"):
-        find_space(procrustes)
+        find_space(pair, config.replace(space="procrustes"))
 
 
 def test_weights_are_chosen_on_pairs_that_nothing_saw(
@@ -167,32 +165,30 @@ def test_weights_are_chosen_on_pairs_that_nothing_saw(
     encoder: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(chain, "VIEW", str(encoder))
+    monkeypatch.setattr(chain, "SECOND_VIEW", str(encoder))
     given = Space(*sides, method="files")
-    fits: list[tuple[Lexicon, Lexicon | None]] = []
-    fit = chain.Workshop.fit
+    fits: list[tuple[Pairs, Pairs]] = []
+    fit = chain.fit
 
-    def spy(self, seeds, reserved=None):  # type: ignore[no-untyped-def]
+    def spy(pair, seeds, config, *, reserved):  # type: ignore[no-untyped-def]
         fits.append((seeds, reserved))
-        assert self.config.n_aug == 0  # no silver pair is mined again, held-out or not
-        return fit(self, seeds, reserved)
+        assert config.n_aug == 0  # no silver pair is mined again, held-out or not
+        return fit(pair, seeds, config, reserved=reserved)
 
-    monkeypatch.setattr(chain.Workshop, "fit", spy)
-    recipe = Recipe(space=given, scorers=("cross-encoder",), holdout=0.2)
-    workshop = Workshop(*sides, config, recipe, None)
-    prepared = prepare_unsupervised(workshop)
+    monkeypatch.setattr(chain, "fit", spy)
+    chosen = config.replace(scorers=("cross-encoder",), holdout=0.2)
+    prepared = prepare_unsupervised(*sides, chosen, space=given)
     ((rest, held),) = fits
-    assert held is not None
     assert len(held) == 20
     for side in (0, 1):
-        assert not {pair[side] for pair in rest} & {pair[side] for pair in held}
-        assert len({pair[side] for pair in held}) == 20
+        assert not set(rest[:, side]) & set(held[:, side])
+        assert len(set(held[:, side])) == 20
     views = []
     for side in sides:
         own = WordEncoder(encoder, device="cpu").encode(side.words)
         views.append(np.concatenate([unit(side.vectors), unit(own)], axis=1))
     mutual = mutual_neighbours(Retriever(*views)).tolist()
-    assert set(held.pairs) <= {(sides[0].words[a], sides[1].words[b]) for a, b in mutual}
+    assert set(map(tuple, held.tolist())) <= set(map(tuple, mutual))
     assert prepared.notes["unsupervised"] == {"tried": [], "silver_pairs": 100, "chosen_on": 20}
     assert prepared.fitted.space is given
     assert prepared.fitted.pairs.report.silver == 100
@@ -204,19 +200,19 @@ def test_weights_are_chosen_on_pairs_that_nothing_saw(
 def test_a_given_lambda_needs_nothing_to_choose_on(
     sides: tuple[Embeddings, Embeddings], config: Config
 ) -> None:
-    recipe = Recipe(space=Space(*sides, method="files"), scorers=("cross-encoder",), holdout=0)
-    fixed = config.replace(mixing_weight=0.4)
-    translator = train_unsupervised(*sides, fixed, recipe)
+    space = Space(*sides, method="files")
+    config = config.replace(scorers=("cross-encoder",), holdout=0.0)
+    translator = train_unsupervised(*sides, config.replace(mixing_weight=0.4), space=space)
     assert translator.mixture.weights == {"csls": 0.6, "cross-encoder": 0.4}
     with pytest.raises(InputError, match="nothing to choose lambda on"):
-        train_unsupervised(*sides, config, recipe)
+        train_unsupervised(*sides, config, space=space)
 
 
 def test_a_space_too_small_for_silver_pairs(config: Config) -> None:
     few = [Embeddings(list(letters), np.eye(5, dtype=np.float32)) for letters in ("abcde", "vwxyz")]
-    recipe = Recipe(space=Space(*few, method="files"), scorers=("spelling",))
+    config, space = config.replace(scorers=("spelling",)), Space(*few, method="files")
     with pytest.raises(BlicerError, match="silver pairs; training needs at least 20"):
-        train_unsupervised(*few, config, recipe)
+        train_unsupervised(*few, config, space=space)
 
 
 @pytest.mark.parametrize(

@@ -1,59 +1,36 @@
 """blicer: word vectors and a seed dictionary in, a bilingual dictionary out.
 
-Names load on first use, so that ``import blicer`` does not import torch.
+>>> translator = blicer.train(english, french, seeds)  # doctest: +SKIP
+
+The public names are in ``__init__.pyi``. They load on first use, so that ``import blicer`` does not
+import torch.
 """
 
 from __future__ import annotations
 
+import ast
 import importlib
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 __version__ = version("blicer")
 
-if TYPE_CHECKING:
-    from blicer.align import RCSLS, Contrastive, Procrustes, Space, VecMap
-    from blicer.crossencoder.model import Reranker
-    from blicer.embeddings import Embeddings
-    from blicer.errors import BlicerError
-    from blicer.evaluation import evaluate
-    from blicer.lexicon import Lexicon
-    from blicer.translator import Translator
-
-_HOME = {
-    "BlicerError": "blicer.errors",
-    "Contrastive": "blicer.align",
-    "Embeddings": "blicer.embeddings",
-    "Lexicon": "blicer.lexicon",
-    "Procrustes": "blicer.align",
-    "RCSLS": "blicer.align",
-    "Reranker": "blicer.crossencoder.model",
-    "Space": "blicer.align",
-    "Translator": "blicer.translator",
-    "VecMap": "blicer.align",
-    "evaluate": "blicer.evaluation",
+_STUB = ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
+_MODULES = {
+    name.name: line.module
+    for line in _STUB.body
+    if isinstance(line, ast.ImportFrom) and line.module
+    for name in line.names
 }
-
-__all__ = [
-    "RCSLS",
-    "BlicerError",
-    "Contrastive",
-    "Embeddings",
-    "Lexicon",
-    "Procrustes",
-    "Reranker",
-    "Space",
-    "Translator",
-    "VecMap",
-    "evaluate",
-]
+__all__ = list(_MODULES)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    if name not in _MODULES:
         raise AttributeError(f"module 'blicer' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOME[name]), name)
+    return getattr(importlib.import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "__version__"]
+    return [*_MODULES, "__version__"]

@@ -1,9 +1,9 @@
-"""How sure a translation is: a calibrated probability, fitted on held-out seeds.
+"""The confidence of a translation: a probability, fitted on held-out seeds (docs/method.md §7).
 
-A logistic regression on what the mixed scores say of a candidate: its score, and its lead over
-the query's best other candidate. Fitted on words that neither the mapping nor the cross-encoder
-saw, so that ``--min-confidence 0.8`` gives about 80 % right translations. A dictionary lists only
-some of the right translations of a word, so the true share is, if anything, higher.
+A logistic regression on a candidate's mixed score and its lead over the query's best other
+candidate. It is fitted on words that neither the space nor the cross-encoder saw, so that entries
+of confidence 0.8 are right about 80 % of the time. A dictionary lists only some of the right
+translations of a word, so the true share is, if anything, higher.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ BINS = 10
 
 @dataclass(frozen=True)
 class Reliability:
-    """How well stated confidence meets observed precision, on words not used for the fit."""
+    """Stated confidence against observed precision, on words not used for the fit."""
 
     bins: tuple[tuple[float, float, int], ...]
-    """(mean confidence, share right, how many) of the best translations, by confidence."""
+    """(mean confidence, share right, number) of the best translations in each bin."""
     error: float
-    """Mean gap between confidence and precision, weighted by how many (expected error)."""
+    """Expected calibration error: mean gap, weighted by the number in each bin."""
 
     def to_dict(self) -> dict[str, Any]:
         return {"bins": [list(b) for b in self.bins], "error": self.error}
@@ -72,9 +72,9 @@ class Calibration:
 
 
 def features(mixed: Floats) -> Floats:
-    """(queries, candidates, 5): whether a candidate leads, and its score and its lead over the
-    query's best other one, apart for leaders and for the rest: most of what is fitted on are
-    wrong candidates far behind, and they must not decide how sure the best one is."""
+    """(queries, candidates, 5): whether a candidate is the best, then score and lead of the best
+    and of the others in separate columns. Most candidates are wrong and far behind; separate
+    columns keep them from deciding how sure the best one is."""
     best = mixed.max(axis=1, keepdims=True)
     leads = np.zeros(mixed.shape, dtype=bool)
     leads[np.arange(len(mixed)), mixed.argmax(axis=1)] = True
@@ -86,7 +86,7 @@ def features(mixed: Floats) -> Floats:
 
 
 def calibrate(mixed: Floats, is_gold: Bools, *, seed: int = 0) -> Calibration:
-    """Fit on held-out queries; reliability comes from folds by query that the fit did not see."""
+    """Fit on held-out queries; reliability is measured by cross-validation over queries."""
     if mixed.shape != is_gold.shape or mixed.ndim != 2 or not mixed.size:
         raise InputError(f"scores {mixed.shape} and gold marks {is_gold.shape} do not fit")
     x, y = features(mixed), is_gold.astype(np.float64)
@@ -112,8 +112,8 @@ def _fit(x: Floats, y: Floats) -> list[float]:
             weight = np.maximum(p * (1 - p), 1e-9)
             hessian = (design * weight[:, None]).T @ design + penalty
             step = np.linalg.solve(hessian, gradient)
-            # Far from the optimum a full Newton step can overshoot, and whole steps then swing
-            # to and fro for ever: it is halved until the likelihood rises.
+            # Far from the optimum a full Newton step can overshoot and oscillate for ever, so it
+            # is halved until the likelihood rises.
             while (after := _penalised(design, y, penalty, beta + step)) < value:
                 step = step / 2
                 if np.abs(step).max() < 1e-10:

@@ -9,24 +9,29 @@ from typing import Any
 import numpy as np
 
 from blicer import progress
-from blicer.errors import BlicerError, InputError
-from blicer.io.report import LoadReport
+from blicer.errors import InputError
+from blicer.io.vectors import LoadReport, load
+from blicer.languages import validate_tag
 
-__all__ = ["Embeddings", "LoadReport", "describe"]
+__all__ = ["Embeddings", "LoadReport"]
 
 
 class Embeddings:
     """Words, most frequent first, and one float32 row for each.
 
-    ``vectors`` may be a read-only memory map; copy before changing it in place.
+    ``words``: the words, all different.
+    ``vectors``: array or tensor, one row for each word. May be a read-only memory map afterwards:
+    copy it before changing it in place.
+    ``language``: BCP 47 tag, if known.
     """
 
     words: list[str]
     vectors: np.ndarray  # (n, d) float32, C order
-    report: LoadReport
+    report: LoadReport  # what loading dropped or repaired
 
     def __init__(self, words: Iterable[str], vectors: Any, language: str | None = None) -> None:
         self.words = list(words)
+        _check_words(self.words)
         self.vectors = _checked_matrix(self.words, vectors)
         self.language = language
         self.report = LoadReport()
@@ -34,27 +39,22 @@ class Embeddings:
 
     @classmethod
     def _trusted(
-        cls,
-        words: list[str],
-        vectors: np.ndarray,
-        language: str | None,
-        report: LoadReport | None = None,
+        cls, words: list[str], vectors: np.ndarray, language: str | None, report: LoadReport
     ) -> Embeddings:
         """Without the checks, for words and vectors that already passed them."""
         self = cls.__new__(cls)
-        self.words, self.vectors, self.language = words, vectors, language
-        self.report = report if report is not None else LoadReport()
+        self.words, self.vectors, self.language, self.report = words, vectors, language, report
         self._lookup = None
         return self
 
     @property
     def language(self) -> str | None:
-        """The language's BCP 47 tag; a tag that is given to it is checked and made canonical."""
+        """BCP 47 tag of the language; setting it checks the tag and makes it canonical."""
         return self._language
 
     @language.setter
     def language(self, tag: str | None) -> None:
-        self._language = _checked_language(tag)
+        self._language = None if tag is None else validate_tag(tag)
 
     @classmethod
     def load(
@@ -68,19 +68,20 @@ class Embeddings:
         vocabulary: str | Path | None = None,
         format: str = "auto",
     ) -> Embeddings:
-        """Read a vector file. What was dropped or mended is in ``.report``.
+        """Read a vector file. What was dropped or repaired is in ``.report``.
 
-        ``max_words`` keeps that many words from the top of the file. ``lowercase`` folds case:
-        the first spelling of a word wins. ``vocabulary`` is the word list of a matrix file
-        (found by itself when it stands beside it). ``format`` is recognised from the content
-        unless given.
+        ``max_words``: keep that many words from the top of the file (default: all).
+        ``lowercase``: fold case; the first spelling of a word wins.
+        ``language``: BCP 47 tag (default: what the file says, if it does).
+        ``cache``: keep parsed vectors in the cache folder, from which the next load maps them.
+        ``vocabulary``: word list of a matrix file (default: found beside it).
+        ``format``: one of ``blicer.io.vectors.READERS`` (default: recognised from the content).
         """
-        from blicer.io import vectors as load
-
         if max_words is not None and max_words < 1:
             raise InputError(f"max_words must be at least 1, found {max_words}")
-        language = _checked_language(language)
-        words, vectors, report, stored_language = load.load(
+        if language is not None:
+            validate_tag(language)  # before the work
+        words, vectors, report = load(
             Path(path),
             max_words=max_words,
             lowercase=lowercase,
@@ -89,8 +90,8 @@ class Embeddings:
             format=format,
         )
         for line in report.lines():
-            progress.note(line)
-        return cls._trusted(words, vectors, language or stored_language, report)
+            progress.note(f"{path}: {line}")
+        return cls._trusted(words, vectors, language or report.language, report)
 
     @classmethod
     def from_gensim(cls, vectors: Any, language: str | None = None) -> Embeddings:
@@ -99,22 +100,20 @@ class Embeddings:
         words = getattr(vectors, "index_to_key", None)
         matrix = getattr(vectors, "vectors", None)
         if words is None or matrix is None:
-            raise InputError(
-                "from_gensim expects a KeyedVectors of gensim 4 or later, "
-                f"found {type(vectors).__name__}"
-            )
+            raise InputError(f"expected gensim 4's KeyedVectors, found {type(vectors).__name__}")
         return cls(words, matrix, language)
 
     def save(self, path: str | Path) -> None:
-        """Write word2vec text (``.vec``, ``.txt``, also with ``.gz``), else a folder."""
-        from blicer.io import matrices as folder
-        from blicer.io import text as textwriter
+        """Write word2vec text (``.vec``, ``.txt``, also with ``.gz``), else a safetensors file."""
+        from blicer.io.matrices import write_safetensors
+        from blicer.io.text import is_text_path, write_text
 
         path = Path(path)
-        if textwriter.is_text_path(path):
-            textwriter.write(path, self.words, self.vectors)
+        if is_text_path(path):
+            write_text(path, self.words, self.vectors)
         else:
-            folder.write(path, self.words, self.vectors, self.language)
+            about = {"language": self.language} if self.language else {}
+            write_safetensors(path, self.words, self.vectors, about)
 
     def __len__(self) -> int:
         return len(self.words)
@@ -123,10 +122,9 @@ class Embeddings:
         return word in self.lookup
 
     def __getitem__(self, word: str) -> np.ndarray:
-        try:
-            row: np.ndarray = self.vectors[self.lookup[word]]
-        except KeyError:
-            raise KeyError(f"{word!r} is not among the {len(self):,} words") from None
+        if word not in self.lookup:
+            raise KeyError(f"{word!r} is not among the {len(self):,} words")
+        row: np.ndarray = self.vectors[self.lookup[word]]
         return row
 
     def __repr__(self) -> str:
@@ -154,13 +152,13 @@ class Embeddings:
 
     def with_vectors(self, vectors: Any) -> Embeddings:
         """The same words and language with other vectors, such as mapped ones."""
-        matrix = _checked_matrix(self.words, vectors, distinct=False)
+        matrix = _checked_matrix(self.words, vectors)
         other = self._trusted(self.words, matrix, self.language, self.report)
         other._lookup = self._lookup
         return other
 
 
-def _checked_matrix(words: Sequence[str], vectors: Any, *, distinct: bool = True) -> np.ndarray:
+def _checked_matrix(words: Sequence[str], vectors: Any) -> np.ndarray:
     if hasattr(vectors, "detach"):  # a torch tensor, without importing torch
         vectors = vectors.detach().cpu().float().numpy()  # NumPy has no bfloat16
     try:
@@ -175,8 +173,6 @@ def _checked_matrix(words: Sequence[str], vectors: Any, *, distinct: bool = True
     if not finite.all():
         row = int(np.argmin(finite))
         raise InputError(f"the vector of {words[row]!r} (row {row}) has NaN or infinity in it")
-    if distinct:
-        _check_words(words)
     return matrix
 
 
@@ -187,39 +183,3 @@ def _check_words(words: Sequence[str]) -> None:
             raise InputError(f"word {row} must be a non-empty string, found {word!r}")
         if seen.setdefault(word, row) != row:
             raise InputError(f"{word!r} occurs twice, in rows {seen[word]} and {row}")
-
-
-def _checked_language(language: str | None) -> str | None:
-    if language is None:
-        return None
-    from blicer.languages import validate_tag
-
-    return validate_tag(language)
-
-
-def describe(path: str | Path, *, shown: int = 10) -> dict[str, Any]:
-    """What a vector file holds and what is wrong with it, for ``blicer inspect``.
-
-    ``problems`` is empty for a readable file; otherwise it says why it cannot be read.
-    """
-    result: dict[str, Any] = {"path": str(path), "kind": "vectors", "problems": []}
-    try:
-        found = Embeddings.load(path, lowercase=False, cache=False)
-    except BlicerError as error:
-        return {**result, "problems": [str(error)]}
-    norms = np.linalg.norm(found.vectors, axis=1)
-    return {
-        **result,
-        "format": found.report.format,
-        "words": len(found),
-        "dimension": found.dim,
-        "language": found.language,
-        "first_words": found.words[:shown],
-        "norms": {
-            "smallest": float(norms.min()),
-            "median": float(np.median(norms)),
-            "largest": float(norms.max()),
-        },
-        "counts": dict(found.report.counts),
-        "report": found.report.lines(),
-    }

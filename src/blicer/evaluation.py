@@ -1,69 +1,26 @@
-"""Evaluation results as tables for the terminal, in per cent: a metric a row, 80 columns wide."""
+"""How good a space or a translator is: P@k and MRR in both directions (docs/method.md §5).
+
+Intervals and paired tests are bootstraps over query words. Scores are fractions; the tables for the
+terminal show per cent.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from rich.table import Table
 
 from blicer.errors import InputError
-from blicer.files import atomic_write
 from blicer.lexicon import Lexicon, find_words
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from rich.table import Table
-
-
-# === bootstrap ===
 Floats = NDArray[np.float64]
-_BLOCK = 400_000  # drawn indices held at a time
-
-
-def resampled_means(values: Floats, draws: int, seed: int) -> Floats:
-    """Column means of ``values`` (queries, metrics) over queries drawn again: (draws, metrics)."""
-    means = np.empty((draws, values.shape[1]))
-    rows = np.ascontiguousarray(values.T)
-    for start, picked in _draw(len(values), draws, seed):
-        for metric, row in enumerate(rows):
-            means[start : start + len(picked), metric] = row[picked].mean(axis=1)
-    return means
-
-
-def _draw(queries: int, draws: int, seed: int) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    generator = np.random.default_rng(seed)
-    step = max(1, _BLOCK // max(queries, 1))
-    for start in range(0, draws, step):
-        size = (min(step, draws - start), queries)
-        yield start, generator.integers(0, queries, size=size)
-
-
-def interval(means: Floats) -> Floats:
-    """The middle 95 % of each column: (metrics, 2)."""
-    return np.asarray(np.percentile(means, [2.5, 97.5], axis=0).T, dtype=np.float64)
-
-
-def paired_p_values(differences: Floats, means: Floats) -> Floats:
-    """Two-sided p-value per metric for "the mean difference is zero".
-
-    The resampled means, moved to a mean of zero, are what the difference would look like if there
-    were none; the p-value is the share of them at least as far from zero as the one observed. The
-    observed one counts among them, so that p is never 0.
-    """
-    observed = differences.mean(axis=0)
-    as_far = np.abs(means - observed) >= np.abs(observed) - 1e-12
-    return np.asarray((1 + as_far.sum(axis=0)) / (1 + len(means)), dtype=np.float64)
-
-
-# === evaluation ===
-METRICS = ("p@1", "p@5", "p@10", "mrr")
 Integers = NDArray[np.int64]
+METRICS = ("p@1", "p@5", "p@10", "mrr")
+_BLOCK = 400_000  # drawn indices held at a time
 
 
 class Words(Protocol):
@@ -77,7 +34,7 @@ class Words(Protocol):
 
 
 class System(Protocol):
-    """Whatever can be scored: a space, a translator, or an object of yours with these three."""
+    """What can be evaluated: a space, a translator, or any object with these three."""
 
     @property
     def source(self) -> Words: ...
@@ -94,18 +51,42 @@ class System(Protocol):
 
 @dataclass(frozen=True)
 class Scores:
-    """Means over one set of queries, as fractions, with their 95 % intervals."""
+    """Means over queries, or mean differences of two systems, with 95 % intervals."""
 
     values: dict[str, float]
     intervals: dict[str, tuple[float, float]]
     queries: int
+    p_values: dict[str, float] | None = None
+    """Of differences: two-sided, for "the mean difference is zero"."""
 
     def __getitem__(self, metric: str) -> float:
         return self.values[metric]
 
     def to_dict(self) -> dict[str, Any]:
-        bounds = {f"{metric}_interval": list(both) for metric, both in self.intervals.items()}
-        return {**self.values, "queries": self.queries, **bounds}
+        if self.p_values is None:
+            bounds = {f"{metric}_interval": list(both) for metric, both in self.intervals.items()}
+            return {**self.values, "queries": self.queries, **bounds}
+        tests: dict[str, Any] = {
+            metric: {
+                "difference": self.values[metric],
+                "interval": list(self.intervals[metric]),
+                "p_value": self.p_values[metric],
+            }
+            for metric in METRICS
+        }
+        return {**tests, "queries": self.queries}
+
+    def shown(self, metric: str) -> str:
+        """Per cent, with the interval and, for differences, the p-value."""
+        sign = "" if self.p_values is None else "+"
+        text = f"{100 * self.values[metric]:{sign}.1f}"
+        if metric not in self.intervals:
+            return text
+        low, high = (f"{100 * bound:{sign}.1f}" for bound in self.intervals[metric])
+        if self.p_values is None:
+            return f"{text} ({low}-{high})"
+        p_value = self.p_values[metric]
+        return f"{text} ({low} to {high}) {'p<0.001' if p_value < 0.001 else f'p={p_value:.3f}'}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,24 +135,64 @@ class Evaluation:
 
     def table(self, title: str | None = None) -> Table:
         """A table for the terminal (``rich.print``)."""
+        columns: dict[str, Scores] = {}
+        coverage = []
+        for name, result in self.directions():
+            columns[f"{name}, in vocabulary"] = result.in_vocabulary
+            columns[f"{name}, all"] = result.all_queries
+            coverage += [f"{100 * result.coverage:.1f} %", ""]
+        table = _table(title, columns)
+        table.add_row("coverage", *coverage)
+        return table
 
-        return evaluation_table(self, title)
 
-    def save_ranks(self, path: str | Path) -> None:
-        """One line a query: direction, word, rank (0: no answer), whether in vocabulary."""
-        with atomic_write(path) as file:
-            file.write("direction\tquery\trank\tin_vocabulary\n")
-            for name, result in self.directions():
-                rows = zip(result.words, result.ranks, result.answerable, strict=True)
-                file.writelines(
-                    f"{name}\t{word}\t{rank}\t{int(known)}\n" for word, rank, known in rows
-                )
+@dataclass(frozen=True)
+class Comparison:
+    """Paired bootstrap test in both directions; positive where the first system is better.
+
+    ``forward`` and ``backward`` use the queries that both systems can answer; ``forward_all`` and
+    ``backward_all`` use all queries.
+    """
+
+    forward: Scores
+    backward: Scores
+    forward_all: Scores
+    backward_all: Scores
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "forward": {**self.forward.to_dict(), "all_queries": self.forward_all.to_dict()},
+            "backward": {**self.backward.to_dict(), "all_queries": self.backward_all.to_dict()},
+        }
+
+    def table(self, title: str | None = None) -> Table:
+        columns = {
+            "forward, both can answer": self.forward,
+            "forward, all": self.forward_all,
+            "backward, both can answer": self.backward,
+            "backward, all": self.backward_all,
+        }
+        return _table(title or "first minus second, paired bootstrap", columns)
+
+
+def _table(title: str | None, columns: Mapping[str, Scores]) -> Table:
+    table = Table(title=title, title_justify="left")
+    table.add_column("")
+    for name in columns:
+        table.add_column(name, justify="right")
+    for metric in METRICS:
+        table.add_row(metric.upper(), *(scores.shown(metric) for scores in columns.values()))
+    table.add_row("queries", *(str(scores.queries) for scores in columns.values()))
+    return table
 
 
 def evaluate(
     system: System, lexicon: Lexicon, *, bootstrap: int = 1000, seed: int = 0
 ) -> Evaluation:
-    """Score a system in both directions; ``bootstrap`` draws for the intervals (0: none)."""
+    """Evaluate a space or a translator on a test dictionary, in both directions.
+
+    ``bootstrap``: draws for the 95 % intervals (0: no intervals). ``seed``: of those draws.
+    """
     if bootstrap < 0:
         raise InputError(f"bootstrap={bootstrap}: expected a number of draws, 0 or more")
     if not len(lexicon):
@@ -180,24 +201,6 @@ def evaluate(
         forward=_evaluate_direction(system, lexicon, False, bootstrap, seed),
         backward=_evaluate_direction(system, lexicon.reverse(), True, bootstrap, seed),
     )
-
-
-def answerable_queries(
-    lexicon: Lexicon, source: Words, target: Words
-) -> tuple[NDArray[np.bool_], Integers, list[Integers]]:
-    """Which source words can be asked and answered; their rows; the rows of their golds."""
-    source_rows, _ = find_words(lexicon.targets, source)
-    target_rows, _ = find_words({word for _, word in lexicon.pairs}, target)
-    known = np.zeros(len(lexicon.targets), dtype=np.bool_)
-    queries: list[int] = []
-    golds: list[Integers] = []
-    for at, (word, answers) in enumerate(lexicon.targets.items()):
-        rows = {target_rows[answer] for answer in answers if answer in target_rows}
-        if word in source_rows and rows:
-            known[at] = True
-            queries.append(source_rows[word])
-            golds.append(np.array(sorted(rows), dtype=np.int64))
-    return known, np.array(queries, dtype=np.int64), golds
 
 
 def _evaluate_direction(
@@ -217,15 +220,33 @@ def _evaluate_direction(
     ranks = np.zeros(len(known), dtype=np.int64)
     ranks[known] = found
     return DirectionResult(
-        in_vocabulary=_scores(ranks[known], bootstrap, seed),
-        all_queries=_scores(ranks, bootstrap, seed),
+        in_vocabulary=_scores(per_query(ranks[known]), bootstrap, seed),
+        all_queries=_scores(per_query(ranks), bootstrap, seed),
         words=list(lexicon.targets),
         ranks=ranks,
         answerable=known,
     )
 
 
-def per_query(ranks: Integers) -> NDArray[np.float64]:
+def answerable_queries(
+    lexicon: Lexicon, source: Words, target: Words
+) -> tuple[NDArray[np.bool_], Integers, list[Integers]]:
+    """A mask of the source words that can be answered; their rows; the rows of their golds."""
+    source_rows, _ = find_words(lexicon.targets, source)
+    target_rows, _ = find_words({word for _, word in lexicon.pairs}, target)
+    known = np.zeros(len(lexicon.targets), dtype=np.bool_)
+    queries: list[int] = []
+    golds: list[Integers] = []
+    for at, (word, answers) in enumerate(lexicon.targets.items()):
+        rows = {target_rows[answer] for answer in answers if answer in target_rows}
+        if word in source_rows and rows:
+            known[at] = True
+            queries.append(source_rows[word])
+            golds.append(np.array(sorted(rows), dtype=np.int64))
+    return known, np.array(queries, dtype=np.int64), golds
+
+
+def per_query(ranks: Integers) -> Floats:
     """Hit at 1, 5 and 10 and reciprocal rank of each query: (queries, 4), as ``METRICS``."""
     found = ranks > 0
     hits = [found & (ranks <= cut) for cut in (1, 5, 10)]
@@ -233,87 +254,23 @@ def per_query(ranks: Integers) -> NDArray[np.float64]:
     return np.stack([*hits, reciprocal], axis=1).astype(np.float64)
 
 
-def _scores(ranks: Integers, bootstrap: int, seed: int) -> Scores:
-    values = per_query(ranks)
-    bounds: dict[str, tuple[float, float]] = {}
-    if bootstrap:
-        both = interval(resampled_means(values, bootstrap, seed))
-        bounds = {
-            metric: (float(low), float(high))
-            for metric, (low, high) in zip(METRICS, both, strict=True)
-        }
-    means = values.mean(axis=0)
-    return Scores(
-        values={metric: float(mean) for metric, mean in zip(METRICS, means, strict=True)},
-        intervals=bounds,
-        queries=len(ranks),
-    )
-
-
-@dataclass(frozen=True)
-class Difference:
-    """First system minus second on the same queries, per metric."""
-
-    values: dict[str, float]
-    intervals: dict[str, tuple[float, float]]
-    p_values: dict[str, float]
-    queries: int
-
-    def to_dict(self) -> dict[str, Any]:
-        scores: dict[str, Any] = {
-            metric: {
-                "difference": self.values[metric],
-                "interval": list(self.intervals[metric]),
-                "p_value": self.p_values[metric],
-            }
-            for metric in METRICS
-        }
-        return {**scores, "queries": self.queries}
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Paired bootstrap test in both directions; positive where the first system is better.
-
-    ``forward`` and ``backward`` use the queries that both systems can answer;
-    ``forward_all`` and ``backward_all`` all queries.
-    """
-
-    forward: Difference
-    backward: Difference
-    forward_all: Difference
-    backward_all: Difference
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "forward": {**self.forward.to_dict(), "all_queries": self.forward_all.to_dict()},
-            "backward": {**self.backward.to_dict(), "all_queries": self.backward_all.to_dict()},
-        }
-
-    def table(self, title: str | None = None) -> Table:
-
-        return comparison_table(self, title)
-
-
 def compare(
     first: Evaluation, second: Evaluation, *, bootstrap: int = 10_000, seed: int = 0
 ) -> Comparison:
-    """Is ``first`` better than ``second``? Both must come from the same test dictionary."""
+    """Test whether ``first`` is better than ``second``, on the same test dictionary.
+
+    ``bootstrap``: draws of the paired test. ``seed``: of those draws.
+    """
     if bootstrap < 1:
         raise InputError(f"bootstrap={bootstrap}: expected at least one draw")
-    differences = {
-        name: [
-            compare_direction(one, other, everything=everything, bootstrap=bootstrap, seed=seed)
-            for everything in (False, True)
-        ]
-        for (name, one), (_, other) in zip(first.directions(), second.directions(), strict=True)
-    }
-    return Comparison(
-        forward=differences["forward"][0],
-        backward=differences["backward"][0],
-        forward_all=differences["forward"][1],
-        backward_all=differences["backward"][1],
-    )
+
+    def both(everything: bool) -> Iterator[Scores]:
+        for (_, one), (_, other) in zip(first.directions(), second.directions(), strict=True):
+            yield compare_direction(
+                one, other, everything=everything, bootstrap=bootstrap, seed=seed
+            )
+
+    return Comparison(*both(False), *both(True))
 
 
 def compare_direction(
@@ -323,90 +280,62 @@ def compare_direction(
     everything: bool = False,
     bootstrap: int = 10_000,
     seed: int = 0,
-) -> Difference:
-    """The test for one direction; ``everything``: over all queries, not those both can answer."""
+) -> Scores:
+    """Compare one direction, over the queries that both can answer or over ``everything``."""
     if first.words != second.words:
         raise InputError(
             f"the two results are for different queries ({len(first.words)} and "
             f"{len(second.words)} words); evaluate both systems on the same test dictionary"
         )
-    both = first.answerable & second.answerable
-    if everything:
-        both = np.ones_like(both)
+    both = first.answerable & second.answerable | everything
     if not both.any():
         raise InputError("the two systems have no query in common that both can answer")
     differences = per_query(first.ranks[both]) - per_query(second.ranks[both])
-    means = resampled_means(differences, bootstrap, seed)
-    observed, bounds = differences.mean(axis=0), interval(means)
-    p_values = paired_p_values(differences, means)
-    return Difference(
-        values={metric: float(observed[at]) for at, metric in enumerate(METRICS)},
-        intervals={
-            metric: (float(bounds[at, 0]), float(bounds[at, 1]))
-            for at, metric in enumerate(METRICS)
-        },
-        p_values={metric: float(p_values[at]) for at, metric in enumerate(METRICS)},
-        queries=int(both.sum()),
-    )
+    return _scores(differences, bootstrap, seed, test=True)
 
 
-# === evaluation_tables ===
-METRIC_TITLES = {"p@1": "P@1", "p@5": "P@5", "p@10": "P@10", "mrr": "MRR"}
-
-T = TypeVar("T")
-
-
-def evaluation_table(evaluation: Evaluation, title: str | None = None) -> Table:
-    columns: list[tuple[str, Scores]] = []
-    coverage = []
-    for name, result in evaluation.directions():
-        columns += [
-            (f"{name}, in vocabulary", result.in_vocabulary),
-            (f"{name}, all", result.all_queries),
-        ]
-        coverage += [f"{100 * result.coverage:.1f} %", ""]
-    table = _table(title, columns, _score)
-    table.add_row("queries", *(str(scores.queries) for _, scores in columns))
-    table.add_row("coverage", *coverage)
-    return table
+def _scores(values: Floats, bootstrap: int, seed: int, *, test: bool = False) -> Scores:
+    """Means of ``values`` (queries, metrics); ``test`` adds p-values for a mean of zero."""
+    intervals: dict[str, tuple[float, float]] = {}
+    p_values = None
+    if bootstrap:
+        means = resampled_means(values, bootstrap, seed)
+        both = interval(means).tolist()
+        intervals = {metric: (low, high) for metric, (low, high) in zip(METRICS, both, strict=True)}
+        if test:
+            p_values = dict(zip(METRICS, paired_p_values(values, means).tolist(), strict=True))
+    observed = dict(zip(METRICS, values.mean(axis=0).tolist(), strict=True))
+    return Scores(observed, intervals, len(values), p_values)
 
 
-def comparison_table(comparison: Comparison, title: str | None = None) -> Table:
-    columns = [
-        ("forward, both can answer", comparison.forward),
-        ("forward, all", comparison.forward_all),
-        ("backward, both can answer", comparison.backward),
-        ("backward, all", comparison.backward_all),
-    ]
-    table = _table(title or "first minus second, paired bootstrap", columns, _difference)
-    table.add_row("queries", *(str(difference.queries) for _, difference in columns))
-    return table
+# -- bootstrap ------------------------------------------------------------------------------------
 
 
-def _table(
-    title: str | None, columns: Sequence[tuple[str, T]], cell: Callable[[T, str], str]
-) -> Table:
-    table = Table(title=title, title_justify="left")
-    table.add_column("")
-    for name, _ in columns:
-        table.add_column(name, justify="right")
-    for metric, shown in METRIC_TITLES.items():
-        table.add_row(shown, *(cell(values, metric) for _, values in columns))
-    return table
+def resampled_means(values: Floats, draws: int, seed: int) -> Floats:
+    """Column means of ``values`` (queries, metrics) over resampled queries: (draws, metrics)."""
+    generator = np.random.default_rng(seed)
+    means = np.empty((draws, values.shape[1]))
+    rows = np.ascontiguousarray(values.T)
+    step = max(1, _BLOCK // max(len(values), 1))
+    for start in range(0, draws, step):
+        picked = generator.integers(0, len(values), size=(min(step, draws - start), len(values)))
+        for metric, row in enumerate(rows):
+            means[start : start + len(picked), metric] = row[picked].mean(axis=1)
+    return means
 
 
-def _score(scores: Scores, metric: str) -> str:
-    value = f"{100 * scores[metric]:.1f}"
-    if metric not in scores.intervals:
-        return value
-    low, high = scores.intervals[metric]
-    return f"{value} ({100 * low:.1f}-{100 * high:.1f})"
+def interval(means: Floats) -> Floats:
+    """The middle 95 % of each column: (metrics, 2)."""
+    return np.asarray(np.percentile(means, [2.5, 97.5], axis=0).T, dtype=np.float64)
 
 
-def _difference(difference: Difference, metric: str) -> str:
-    low, high = difference.intervals[metric]
-    p_value = difference.p_values[metric]
-    chance = "p<0.001" if p_value < 0.001 else f"p={p_value:.3f}"
-    return (
-        f"{100 * difference.values[metric]:+.1f} ({100 * low:+.1f} to {100 * high:+.1f}) {chance}"
-    )
+def paired_p_values(differences: Floats, means: Floats) -> Floats:
+    """Two-sided p-value per metric for "the mean difference is zero".
+
+    The resampled means, shifted to a mean of zero, are the distribution under that hypothesis; the
+    p-value is the share of them at least as far from zero as the observed mean, which counts as
+    one of them, so that p is never 0.
+    """
+    observed = differences.mean(axis=0)
+    as_far = np.abs(means - observed) >= np.abs(observed) - 1e-12
+    return np.asarray((1 + as_far.sum(axis=0)) / (1 + len(means)), dtype=np.float64)

@@ -1,4 +1,4 @@
-"""What a language calls itself, in lower case: the ``[L]`` of a template (METHOD.md section 3)."""
+"""Language tags, and autonyms: the ``[L]`` of a template (docs/method.md §3)."""
 
 from __future__ import annotations
 
@@ -10,22 +10,11 @@ from functools import lru_cache
 from blicer.errors import InputError
 
 # The names that the paper used; they win over CLDR so that its experiments can be repeated.
-PAPER_AUTONYMS = {
-    "en": "english",
-    "de": "deutsch",
-    "fi": "suomi",
-    "fr": "français",
-    "hr": "hrvatski",
-    "it": "italiano",
-    "ru": "русский",
-    "tr": "türkçe",
-    "bg": "български",
-    "ca": "català",
-    "he": "עברית",
-    "et": "eesti",
-    "hu": "magyar",
-    "ka": "ქართული",
-}
+_PAPER = (
+    "en english, de deutsch, fi suomi, fr français, hr hrvatski, it italiano, ru русский, "
+    "tr türkçe, bg български, ca català, he עברית, et eesti, hu magyar, ka ქართული"
+)
+PAPER_AUTONYMS: dict[str, str] = dict(entry.split(" ", 1) for entry in _PAPER.split(", "))
 
 # language[-extlang][-Script][-REGION][-variants and extensions], RFC 5646 without the rare forms
 _TAG = re.compile(

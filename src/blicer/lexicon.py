@@ -1,4 +1,7 @@
-"""``Lexicon``: word pairs with several targets a word, read from whatever users have."""
+"""``Lexicon``: word pairs with several targets a word, read from whatever users have.
+
+Splitting works on index pairs, an (n, 2) integer array of source and target rows.
+"""
 
 from __future__ import annotations
 
@@ -7,21 +10,22 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from itertools import repeat
+from itertools import compress, repeat
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from blicer import progress
 from blicer.errors import InputError
 from blicer.files import atomic_write
-from blicer.io.dictionary import LexiconReport, looks_like_header, read_dictionary, safe_start
+from blicer.io.dictionary import check_writable_word, looks_like_header, read_dictionary, tsv_row
+from blicer.io.vectors import LoadReport
 
 Pair = tuple[str, str]
-SAMPLE = 5  # missing words that a coverage report shows
-
-__all__ = ["Coverage", "Lexicon", "LexiconReport", "find_words"]
+Integers = NDArray[np.int64]
+_SAMPLE = 5  # missing words that a coverage report shows
 
 
 class Vocabulary(Protocol):
@@ -60,8 +64,8 @@ class Coverage:
             ("target", self.target_found, self.target_words, self.missing_target),
         ):
             if missing:
-                sample = ", ".join(missing[:SAMPLE])
-                more = ", ..." if words - found > SAMPLE else ""
+                sample = ", ".join(missing[:_SAMPLE])
+                more = ", ..." if words - found > _SAMPLE else ""
                 said.append(
                     f"{words - found} of {words} {side} words are not in the {side} vocabulary: "
                     f"{sample}{more}"
@@ -105,17 +109,13 @@ class Lexicon:
     ['chat', 'chatte']
     """
 
-    def __init__(self, pairs: Iterable[Pair], *, report: LexiconReport | None = None) -> None:
-        times: Counter[Pair] = Counter()
-        for pair in pairs:
-            times[_checked(pair)] += 1
-        distinct, total = list(times), times.total()
-        self.pairs: list[Pair] = distinct
+    def __init__(self, pairs: Iterable[Pair], *, report: LoadReport | None = None) -> None:
+        times = Counter(map(_checked, pairs))
+        self.pairs: list[Pair] = list(times)
         self.times: dict[Pair, int] = {pair: n for pair, n in times.items() if n > 1}
-        """How often a pair was listed, where more than once; a space's fit counts it as often."""
-        self.report = report or LexiconReport(
-            total_lines=total, pairs=len(distinct), duplicates=total - len(distinct)
-        )
+        """How often a pair was listed, if more than once; the fit of a map counts it as often."""
+        # What loading dropped or found odd.
+        self.report = report if report is not None else LoadReport()
 
     @classmethod
     def load(
@@ -131,19 +131,16 @@ class Lexicon:
     ) -> Lexicon:
         """Read a TSV, CSV, space-separated, MUSE, XLING or PanLex-BLI file (plain, gz, bz2, xz).
 
-        One pair a line; a word with several targets has several lines. A cell is one word or
-        expression and is never cut at commas, semicolons or bars inside it, because words and
-        expressions contain them; when they separate translations, say so with ``split_targets``
-        (the report mentions it if the file looks like that).
+        One pair a line; a word with several targets has several lines. Lines beginning with ``#``
+        are comments. ``.report.lines()`` says which lines could not be read and why.
 
-        ``lowercase`` folds case (and counts). ``encoding`` is UTF-8 unless given; bytes that are
-        not UTF-8 are an error, not lost pairs. ``delimiter`` and ``header`` are found from the
-        content unless given. ``columns``, counted from 1, says where source and target are.
-        Lines beginning with ``#`` are comments. ``.report.lines()`` says which lines could not be
-        read and why.
+        ``lowercase``: fold case.
+        ``encoding``: default UTF-8; bytes that do not fit are an error, not lost pairs.
+        ``delimiter``, ``header``: default: found from the content.
+        ``columns``: where source and target are, counted from 1.
+        ``split_targets``: what separates several translations in one cell (default: cells are kept
+        whole, because expressions contain commas, semicolons and bars).
         """
-        from blicer.progress import note
-
         pairs, report = read_dictionary(
             path,
             lowercase=lowercase,
@@ -154,16 +151,17 @@ class Lexicon:
             split_targets=split_targets,
         )
         for sentence in report.lines():
-            note(f"{path}: {sentence}")
+            progress.note(f"{path}: {sentence}")
         return cls(pairs, report=report)
 
     def save(self, path: str | Path) -> None:
         """Write tab-separated UTF-8, one pair a line; ``load(lowercase=False)`` reads the same."""
-        rows = [f"{_writable(source)}\t{_writable(target)}\n" for source, target in self.listed()]
-        if self.pairs and self._needs_header():
-            rows.insert(0, "source\ttarget\n")
+        for word in (word for pair in self.pairs for word in pair):
+            check_writable_word(word)
         with atomic_write(path) as file:
-            file.writelines(safe_start(row) for row in rows)
+            if self.pairs and self._needs_header():
+                file.write("source\ttarget\n")
+            file.writelines(map(tsv_row, self.listed()))
 
     def _needs_header(self) -> bool:
         """Whether the first pair would be taken for something else if it opened the file."""
@@ -210,53 +208,20 @@ class Lexicon:
     ) -> tuple[Lexicon, Lexicon]:
         """Cut off a ``fraction`` of the source words with all their pairs: (rest, held out).
 
-        No source word is on both sides. A target word may be (``cat``-``chat`` in the rest and
-        ``puss``-``chat`` held out), which flatters the reverse direction a little; with
-        ``share_targets=False`` words connected by a shared target stay together, and the held-out
-        part can be smaller than asked when such a group does not fit. Both parts keep the order
-        of the lexicon; the same seed gives the same split.
+        See ``split_pairs``. Both parts keep the order of the lexicon.
         """
-        if not 0.0 <= fraction <= 1.0:
-            raise InputError(f"fraction={fraction!r}: expected a number from 0 to 1")
-        words = list(self.targets)
-        groups = [[word] for word in words] if share_targets else self._connected()
-        quota = round(fraction * len(words))
-        if 0.0 < fraction < 1.0 and len(words) > 1:
-            quota = min(max(quota, 1), len(words) - 1)
-        held: set[str] = set()
-        for at in np.random.default_rng(seed).permutation(len(groups)):
-            if len(held) + len(groups[at]) <= quota:
-                held.update(groups[at])
-        return (
-            Lexicon(pair for pair in self.listed() if pair[0] not in held),
-            Lexicon(pair for pair in self.listed() if pair[0] in held),
-        )
+        held = split_pairs(self.numbered(), fraction, seed, share_targets=share_targets)
+        rest, part = (Lexicon(compress(self.listed(), rows)) for rows in (~held, held))
+        return rest, part
 
-    def splits_apart(self, share: float) -> bool:
-        """Whether about that share can be held out with no word of either side in both parts."""
-        return self.largest_group() <= max(1, share * len(self.targets))
-
-    def largest_group(self) -> int:
-        """How many source words hang together by shared targets, at most."""
-        return max((len(group) for group in self._connected()), default=0)
-
-    def _connected(self) -> list[list[str]]:
-        """Source words grouped so that no two groups share a target."""
-        parent = {word: word for word in self.targets}
-
-        def root(word: str) -> str:
-            while parent[word] != word:
-                parent[word] = parent[parent[word]]
-                word = parent[word]
-            return word
-
-        first_with: dict[str, str] = {}
-        for source, target in self.pairs:
-            parent[root(source)] = root(first_with.setdefault(target, source))
-        groups: dict[str, list[str]] = {}
-        for word in self.targets:
-            groups.setdefault(root(word), []).append(word)
-        return list(groups.values())
+    def numbered(self) -> Integers:
+        """Index pairs of every pair as often as listed; words are numbered as they first occur."""
+        numbers: tuple[dict[str, int], dict[str, int]] = ({}, {})
+        rows = [
+            [numbers[side].setdefault(word, len(numbers[side])) for side, word in enumerate(pair)]
+            for pair in self.listed()
+        ]
+        return np.array(rows, dtype=np.int64).reshape(-1, 2)
 
     def listed(self) -> Iterator[Pair]:
         """Every pair as often as it was listed."""
@@ -265,7 +230,7 @@ class Lexicon:
 
     def indices(
         self, source: Vocabulary, target: Vocabulary, *, repeated: bool = False
-    ) -> NDArray[np.int64]:
+    ) -> Integers:
         """Rows of the pairs that both vocabularies hold, (n, 2), in order.
 
         Distinct, or as often as they were listed if ``repeated``.
@@ -293,16 +258,15 @@ class Lexicon:
             source_found=len(source_rows),
             target_words=len(target_words),
             target_found=len(target_rows),
-            queries_found=len({pair[0] for pair in found}),
+            queries_found=len({source for source, _ in found}),
             other_form=source_other + target_other,
-            missing_source=_missing(self.targets, source_rows),
-            missing_target=_missing(target_words, target_rows),
+            missing_source=tuple(word for word in self.targets if word not in source_rows)[
+                :_SAMPLE
+            ],
+            missing_target=tuple(word for word in target_words if word not in target_rows)[
+                :_SAMPLE
+            ],
         )
-
-
-def _missing(words: Iterable[str], found: dict[str, int]) -> tuple[str, ...]:
-    missing = (word for word in words if word not in found)
-    return tuple(word for word, _ in zip(missing, range(SAMPLE), strict=False))
 
 
 def _checked(pair: object) -> Pair:
@@ -313,28 +277,67 @@ def _checked(pair: object) -> Pair:
     raise InputError(f"{pair!r} is not a word pair; expected two words that are not empty")
 
 
-def _writable(word: str) -> str:
-    if word != word.strip(" ") or any(mark in word for mark in "\t\n\r\0"):
-        raise InputError(
-            f"{word!r} cannot be written to a dictionary file: tabs, line ends, zero bytes and "
-            "spaces around a word would not read back"
-        )
-    try:
-        word.encode()
-    except UnicodeEncodeError as error:
-        raise InputError(f"{word!r} holds half a character and cannot be written") from error
-    return word
+# Index pairs
+
+
+def queries(pairs: Integers) -> tuple[Integers, list[Integers]]:
+    """The distinct source rows, in order of first appearance, and the sorted targets of each."""
+    targets: dict[int, set[int]] = {}
+    for source, target in pairs.tolist():
+        targets.setdefault(source, set()).add(target)
+    golds = [np.array(sorted(rows), dtype=np.int64) for rows in targets.values()]
+    return np.array(list(targets), dtype=np.int64), golds
 
 
 def split_pairs(
-    pairs: NDArray[np.int64], share: float, seed: int, *, share_targets: bool = True
+    pairs: Integers, share: float, seed: int = 0, *, share_targets: bool = True
 ) -> NDArray[np.bool_]:
-    """Stand-in until the index version is merged: which rows are held out."""
-    named = Lexicon((str(a), str(b)) for a, b in pairs.tolist())
-    _, held = named.split(share, seed, share_targets=share_targets)
-    return np.isin(pairs[:, 0], [int(word) for word in held.targets])
+    """Which rows of ``pairs`` are held out: all those of a ``share`` of the source words.
+
+    No source word is on both sides. A target word may be (``cat``-``chat`` in the rest and
+    ``puss``-``chat`` held out), which flatters the reverse direction a little; with
+    ``share_targets=False`` words connected by a shared target stay together, and fewer can be held
+    out than asked for when such a group does not fit. The same seed gives the same split.
+    """
+    if not 0.0 <= share <= 1.0:
+        raise InputError(f"fraction={share!r}: expected a number from 0 to 1")
+    words = list(dict.fromkeys(pairs[:, 0].tolist()))
+    groups = [[word] for word in words] if share_targets else _connected(pairs)
+    quota = round(share * len(words))
+    if 0.0 < share < 1.0 and len(words) > 1:
+        quota = min(max(quota, 1), len(words) - 1)
+    held: set[int] = set()
+    for at in np.random.default_rng(seed).permutation(len(groups)):
+        if len(held) + len(groups[at]) <= quota:
+            held.update(groups[at])
+    return np.isin(pairs[:, 0], list(held))
 
 
-def splits_apart(pairs: NDArray[np.int64], share: float) -> bool:
-    """Stand-in until the index version is merged."""
-    return Lexicon((str(a), str(b)) for a, b in pairs.tolist()).splits_apart(share)
+def splits_apart(pairs: Integers, share: float) -> bool:
+    """Whether about that share can be held out with no word of either side in both parts."""
+    return largest_group(pairs) <= max(1, share * len(np.unique(pairs[:, 0])))
+
+
+def largest_group(pairs: Integers) -> int:
+    """The largest number of source words that are connected by shared targets."""
+    return max(map(len, _connected(pairs)), default=0)
+
+
+def _connected(pairs: Integers) -> list[list[int]]:
+    """Source words grouped so that no two groups share a target, in order of appearance."""
+    parent: dict[int, int] = {}
+
+    def root(word: int) -> int:
+        while parent[word] != word:
+            parent[word] = parent[parent[word]]
+            word = parent[word]
+        return word
+
+    first_with: dict[int, int] = {}
+    for source, target in pairs.tolist():
+        parent.setdefault(source, source)
+        parent[root(source)] = root(first_with.setdefault(target, source))
+    groups: dict[int, list[int]] = {}
+    for word in parent:
+        groups.setdefault(root(word), []).append(word)
+    return list(groups.values())

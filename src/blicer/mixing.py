@@ -1,55 +1,146 @@
-"""Candidates by CSLS, and what each scorer says of them: the table that mixing works on."""
+"""Candidates by CSLS, what every scorer says of them, and the weights that mix the scores.
+
+The paper mixes two scores: ``(1-λ)·scaled CSLS + λ·cross-encoder`` (docs/method.md §4). Here
+weights lie on the simplex (none negative, sum 1) over CSLS and any number of scorers (§7); λ is the
+second weight of the two-scorer case. Weights are chosen on held-out seeds.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from blicer.errors import InputError
-from blicer.lexicon import Lexicon, find_words
+from blicer.lexicon import queries as distinct_queries
 
 if TYPE_CHECKING:
     from blicer.align.space import Space
+    from blicer.scorers import Scorer
     from blicer.training_pairs import Scaling
 
-
-# === mixing ===
 CSLS = "csls"
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 
-# Steps on an edge of the simplex, by the number of scorers: λ in steps of 0.01 as in the paper,
+# Steps along an edge of the simplex, by the number of scores: λ in steps of 0.01 as in the paper,
 # coarser where the number of points grows with a power.
 STEPS = {1: 1, 2: 100, 3: 20, 4: 12}
 COARSEST = 8
 
 
-class Scorer(Protocol):
-    """Whatever says how much two words look like translations, in [0, 1]."""
+@dataclass(frozen=True)
+class CandidateScores:
+    """For each query (row) its best candidates by CSLS, with every scorer's score of them."""
 
-    @property
-    def name(self) -> str: ...
+    queries: Ints  # (q,)
+    indices: Ints  # (q, k), best CSLS first
+    parts: Floats  # (q, k, 1 + scorers): scaled CSLS, then the scorers in order
 
-    def score(self, source: Sequence[str], target: Sequence[str], /) -> NDArray[np.float32]:
-        """One score for each pair ``(source[i], target[i])``."""
-        ...
+
+def score_candidates(
+    space: Space,
+    scaling: Scaling,
+    scorers: Sequence[Scorer],
+    queries: Any,
+    n_cand: int,
+    *,
+    reverse: bool = False,
+) -> CandidateScores:
+    """Retrieve ``n_cand`` candidates by CSLS and let every scorer score them."""
+    queries = np.asarray(queries, dtype=np.int64)
+    found = space.retriever.search(n_cand, queries, reverse=reverse)
+    shape = found.indices.shape
+    parts = np.empty((*shape, 1 + len(scorers)))
+    parts[..., 0] = scaling(found.scores)
+    if scorers:
+        sources, targets = pair_words(space, queries, found.indices, reverse=reverse)
+        for place, scorer in enumerate(scorers, start=1):
+            parts[..., place] = scorer.score(sources, targets).reshape(shape)
+    return CandidateScores(queries, found.indices, parts)
+
+
+def pair_words(
+    space: Space, queries: Ints, indices: Ints, *, reverse: bool
+) -> tuple[list[str], list[str]]:
+    """The words of every (query, candidate), source word first whatever the direction."""
+    asked, offered = (space.target, space.source) if reverse else (space.source, space.target)
+    left = [asked.words[i] for i in np.repeat(queries, indices.shape[1]).tolist()]
+    right = [offered.words[i] for i in indices.ravel().tolist()]
+    return (right, left) if reverse else (left, right)
+
+
+@dataclass(frozen=True)
+class HeldOutView:
+    """Every scorer's scores of held-out words' candidates, both directions together."""
+
+    parts: Floats  # (words, candidates, 1 + scorers), CSLS first
+    is_gold: Bools  # (words, candidates)
+
+    @classmethod
+    def of(
+        cls,
+        space: Space,
+        scaling: Scaling,
+        scorers: Sequence[Scorer],
+        held: Ints,
+        everything: Ints,
+        n_cand: int,
+    ) -> HeldOutView:
+        """Score the words of held-out index pairs (n, 2) in both directions.
+
+        A word that ``everything`` has other translations of is left out: those were trained on.
+        """
+        views = []
+        for reverse in (False, True):
+            pairs, known = (held[:, ::-1], everything[:, ::-1]) if reverse else (held, everything)
+            queries, golds = distinct_queries(pairs)
+            every = dict(zip(*distinct_queries(known), strict=True))
+            whole = [
+                at
+                for at, query in enumerate(queries.tolist())
+                if len(every[query]) == len(golds[at])
+            ]
+            scores = score_candidates(
+                space, scaling, scorers, queries[whole], n_cand, reverse=reverse
+            )
+            views.append(cls(scores.parts, gold_marks(scores, [golds[at] for at in whole])))
+        return cls.joined(views)
+
+    @classmethod
+    def joined(cls, views: Sequence[HeldOutView]) -> HeldOutView:
+        """Stack several views, with as many candidates as all of them have."""
+        width = min(view.parts.shape[1] for view in views)
+        return cls(
+            np.concatenate([view.parts[:, :width] for view in views]),
+            np.concatenate([view.is_gold[:, :width] for view in views]),
+        )
+
+
+def gold_marks(scores: CandidateScores, golds: Sequence[Ints]) -> Bools:
+    """Whether each candidate (q, k) is among its query's gold translations."""
+    marks = np.zeros(scores.indices.shape, dtype=bool)
+    for row, (candidates, gold) in enumerate(zip(scores.indices, golds, strict=True)):
+        marks[row] = np.isin(candidates, gold)
+    return marks
 
 
 @dataclass(frozen=True)
 class Mixture:
-    """Weights by scorer, CSLS first, and how they came about."""
+    """Weights by scorer, CSLS first, and how they were chosen."""
 
     weights: dict[str, float]
     curve: tuple[tuple[float, float], ...] = field(default=())
-    """(λ, P@1 on held-out seeds) where λ was chosen; λ is the share of all that is not CSLS, the
-    scorers among themselves in their chosen proportions."""
+    """(λ, P@1 on held-out seeds) where λ was chosen; λ is the total weight of all scorers, which
+    keep their chosen proportions along the curve."""
     queries: int = 0
-    """Held-out words that the curve was measured on; 0 when there are none."""
+    """Number of held-out words that the curve was measured on."""
     precision: float | None = None
-    """P@1 of the chosen weights on the held-out words, candidates only."""
+    """P@1 of the chosen weights on the held-out words."""
 
     def __post_init__(self) -> None:
         values = np.array(list(self.weights.values()))
@@ -71,7 +162,7 @@ class Mixture:
 
     @property
     def lam(self) -> float:
-        """The share of all that is not CSLS."""
+        """Total weight of all scorers but CSLS."""
         return 1.0 - self.weights.get(CSLS, 0.0)
 
     def combine(self, parts: Floats) -> Floats:
@@ -97,12 +188,12 @@ class Mixture:
         )
 
 
-def choose_weights(parts: Floats, is_gold: NDArray[np.bool_], names: Sequence[str]) -> Mixture:
-    """The weights with the best P@1 on held-out queries.
+def choose_weights(parts: Floats, is_gold: Bools, names: Sequence[str]) -> Mixture:
+    """Choose the weights with the best P@1 on held-out queries.
 
     ``parts`` is (queries, candidates, scorers), best CSLS first; ``is_gold`` (queries,
-    candidates). Where several points do equally well, the one nearest to the middle of them is
-    taken: the edge of a plateau would fall off it on other words.
+    candidates). Where several points are equally good, the one nearest to the middle of them is
+    taken: a point on the edge of a plateau would fall off it on other words.
     """
     if parts.ndim != 3 or parts.shape[2] != len(names) or parts.shape[:2] != is_gold.shape:
         raise InputError(f"scores of shape {parts.shape} do not fit {len(names)} scorers")
@@ -128,7 +219,7 @@ def choose_weights(parts: Floats, is_gold: NDArray[np.bool_], names: Sequence[st
     )
 
 
-def _hits(parts: Floats, is_gold: NDArray[np.bool_], weights: Floats) -> int:
+def _hits(parts: Floats, is_gold: Bools, weights: Floats) -> int:
     """How many queries have a gold translation on top."""
     best = (parts @ weights).argmax(axis=1)  # ties: the better by CSLS
     return int(is_gold[np.arange(len(parts)), best].sum())
@@ -147,7 +238,7 @@ def simplex(scorers: int, steps: int) -> Floats:
 
 
 def _middle_of_plateau(points: Floats, hits: Floats) -> int:
-    """Of the best points, those that hang together in the largest plateau; then its middle."""
+    """The middle of the largest connected group of best points."""
     best = np.flatnonzero(hits == hits.max())
     step = np.abs(points[0] - points[1]).max() if len(points) > 1 else 1.0
     plateau = max(_connected(points[best], step * 1.01), key=len)
@@ -158,7 +249,7 @@ def _middle_of_plateau(points: Floats, hits: Floats) -> int:
 
 
 def _connected(points: Floats, reach: float) -> list[list[int]]:
-    """Groups of points that neighbours (no coordinate differing by more than ``reach``) join."""
+    """Connected groups; neighbours differ by at most ``reach`` in every coordinate."""
     left = set(range(len(points)))
     groups = []
     while left:
@@ -172,76 +263,3 @@ def _connected(points: Floats, reach: float) -> list[list[int]]:
             edge.extend(near)
         groups.append(sorted(group))
     return groups
-
-
-# === candidates ===
-@dataclass(frozen=True)
-class CandidateScores:
-    """For each query (row) its n_cand best candidates by CSLS, and every scorer's view of them."""
-
-    queries: NDArray[np.int64]  # (q,)
-    indices: NDArray[np.int64]  # (q, k), best CSLS first
-    parts: NDArray[np.float64]  # (q, k, 1 + scorers): scaled CSLS, then the scorers in order
-
-
-def score_candidates(
-    space: Space,
-    scaling: Scaling,
-    scorers: Sequence[Scorer],
-    queries: Any,
-    n_cand: int,
-    *,
-    reverse: bool = False,
-) -> CandidateScores:
-    """Retrieve by CSLS and let every scorer score; a pair is given as (source, target) always."""
-    queries = np.asarray(queries, dtype=np.int64)
-    found = space.retriever.search(n_cand, queries, reverse=reverse)
-    shape = found.indices.shape
-    parts = np.empty((*shape, 1 + len(scorers)))
-    parts[..., 0] = scaling(found.scores)
-    if scorers:
-        sources, targets = pair_words(space, queries, found.indices, reverse=reverse)
-        for place, scorer in enumerate(scorers, start=1):
-            parts[..., place] = scorer.score(sources, targets).reshape(shape)
-    return CandidateScores(queries, found.indices, parts)
-
-
-def pair_words(
-    space: Space, queries: NDArray[np.int64], indices: NDArray[np.int64], *, reverse: bool
-) -> tuple[list[str], list[str]]:
-    """The words of every (query, candidate), source word first whatever the direction."""
-    asked, offered = (space.target, space.source) if reverse else (space.source, space.target)
-    left = [asked.words[i] for i in np.repeat(queries, indices.shape[1]).tolist()]
-    right = [offered.words[i] for i in indices.ravel().tolist()]
-    return (right, left) if reverse else (left, right)
-
-
-def gold_marks(scores: CandidateScores, golds: Sequence[NDArray[np.int64]]) -> NDArray[np.bool_]:
-    """(q, k): whether each candidate is among its query's gold translations."""
-    marks = np.zeros(scores.indices.shape, dtype=bool)
-    for row, (candidates, gold) in enumerate(zip(scores.indices, golds, strict=True)):
-        marks[row] = np.isin(candidates, gold)
-    return marks
-
-
-def queries_with_gold(
-    lexicon: Lexicon, everything: Lexicon, space: Space, *, reverse: bool = False
-) -> tuple[NDArray[np.int64], list[NDArray[np.int64]]]:
-    """Query words of a held-out ``lexicon`` in vocabulary, with all their in-vocabulary golds.
-
-    A word that ``everything`` has other translations of is left out: those were trained on.
-    """
-    if reverse:
-        lexicon, everything = lexicon.reverse(), everything.reverse()
-    asked, offered = (space.target, space.source) if reverse else (space.source, space.target)
-    rows, _ = find_words(lexicon.targets, asked)
-    queries, golds = [], []
-    for word, row in rows.items():
-        translations = lexicon.targets[word]
-        if set(everything.targets.get(word, ())) - set(translations):
-            continue
-        found, _ = find_words(translations, offered)
-        if found:
-            queries.append(row)
-            golds.append(np.array(sorted(set(found.values())), dtype=np.int64))
-    return np.array(queries, dtype=np.int64), golds

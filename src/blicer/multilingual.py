@@ -3,49 +3,54 @@
 Every pair with seeds gives its training pairs; one cross-encoder learns from all of them and then
 reranks every pair among the languages. A pair without seeds gets an unsupervised space, and the
 mixing weights that all held-out seed words together choose. The paper's zero-shot setup is the
-case of two pairs that share a pivot language, asked for the pair of the other two.
+case of two pairs that share a pivot language, asked for the pair of the other two
+(docs/method.md §8).
 """
 
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from blicer.config import Config
-from blicer.encoders.loading import encoder_version
+from blicer.config import AUTO, Config
 from blicer.errors import InputError
 from blicer.lexicon import Lexicon
+from blicer.mixing import HeldOutView
 from blicer.pipeline import (
-    RERANKER,
-    WITHOUT_SEEDS,
+    NO_PAIRS,
+    SHARED_RERANKER,
     Fitted,
-    HeldOutView,
+    LanguagePair,
     Lesson,
+    Names,
+    Pairs,
     Prepared,
-    Recipe,
-    Workshop,
-    check_choice,
-    fit_reranker,
+    check_config,
+    count,
+    fit_scorers,
+    fit_space,
     held_out_splits,
+    held_out_view,
+    make_lesson,
+    reranker_inputs,
+    seed_pairs,
+    train_reranker,
+    training_pairs,
 )
 from blicer.progress import note
-from blicer.scorers import NEED_SEEDS
-from blicer.scorers.cross_encoder import NAME as CROSS_ENCODER
-from blicer.stage_cache import digest, stage_folder
-from blicer.unsupervised import AUTO, check_start, find_space
+from blicer.scorers import CROSS_ENCODER, needs_seeds
+from blicer.stage_cache import stage_folder
+from blicer.unsupervised import check_start, find_space
 
 if TYPE_CHECKING:
-    from blicer.align.space import Space
     from blicer.crossencoder.model import Reranker
     from blicer.embeddings import Embeddings
-    from blicer.training_pairs import TrainingPairs
 
-
-# === several ===
-Pair = tuple[str, str]
-SHARED_RERANKER = f"shared-{RERANKER}"
+Languages = tuple[str, str]
+SILVER_PAIRS = 4_000  # that scale CSLS for a pair without seeds
+# What makes the space of a pair without seeds, whatever makes those of the others.
+METHOD_WITHOUT_SEEDS = "vecmap"
 
 
 def prepare_zero_shot(
@@ -55,22 +60,20 @@ def prepare_zero_shot(
     source_seeds: Lexicon,
     target_seeds: Lexicon,
     config: Config,
-    recipe: Recipe | None = None,
     *,
+    names: Names = (None, None),
     pivot_name: str | None = None,
     init: str = AUTO,
     work_dir: str | Path | None = None,
 ) -> Prepared:
     """From (pivot, source) and (pivot, target) seeds, pivot words first, to (source, target)."""
-    recipe = recipe or Recipe()
     source_seeds, target_seeds = without_shared_pivots(source_seeds, target_seeds)
     wanted = ("source", "target")
-    prepared = prepare_several(
+    prepared = prepare_multilingual(
         {"pivot": pivot, "source": source, "target": target},
         {("pivot", "source"): source_seeds, ("pivot", "target"): target_seeds},
         config,
-        recipe,
-        names=dict(zip(("pivot", *wanted), (pivot_name, *recipe.names), strict=True)),
+        names=dict(zip(("pivot", *wanted), (pivot_name, *names), strict=True)),
         pairs=[wanted],
         init=init,
         work_dir=work_dir,
@@ -79,7 +82,7 @@ def prepare_zero_shot(
 
 
 def without_shared_pivots(one: Lexicon, other: Lexicon) -> tuple[Lexicon, Lexicon]:
-    """No pivot word in both: shared ones go to the two in turn, so that no pair can be chained."""
+    """Keep every shared pivot word in one of the two, in turn, so that no pair can be chained."""
     shared = [word for word in one.targets if word in other.targets]
     if not shared:
         return one, other
@@ -93,190 +96,168 @@ def without_shared_pivots(one: Lexicon, other: Lexicon) -> tuple[Lexicon, Lexico
     )
 
 
-def prepare_several(
+def prepare_multilingual(
     vectors: Mapping[str, Embeddings],
-    seeds: Mapping[Pair, Lexicon],
+    seeds: Mapping[Languages, Lexicon],
     config: Config,
-    recipe: Recipe | None = None,
     *,
     names: Mapping[str, str | None] | None = None,
-    pairs: Sequence[Pair] | None = None,
+    pairs: Sequence[Languages] | None = None,
     init: str = AUTO,
     work_dir: str | Path | None = None,
-) -> dict[Pair, Prepared]:
-    """Everything for each pair of languages (of ``pairs``, or of all that there are).
+) -> dict[Languages, Prepared]:
+    """Fit everything for each of ``pairs`` (by default all pairs of the languages).
 
-    ``names``: what languages call themselves, where their tags do not tell. ``.translator()`` of
-    each pair then chooses the mixing weights.
+    ``vectors`` by language, ``seeds`` by pair of languages. ``names``: what languages call
+    themselves, where their tags do not tell. ``init`` is the start of unsupervised spaces.
+    ``.translator()`` of each result then chooses the mixing weights.
     """
     _check(vectors, seeds, pairs or [])
     seeds = _turned(seeds, pairs or [])
-    folder = Path(work_dir) if work_dir else None
-    fewest = min(len(lexicon) for lexicon in seeds.values())
-    recipe = (recipe or Recipe()).resolved(config, fewest)
-    check_choice(config, recipe)
-    if not isinstance(recipe.space, str):
-        raise InputError(
-            "several pairs need a space each: give a method such as vecmap, not a saved space"
-        )
-    if CROSS_ENCODER not in recipe.scorers:
+    work = Path(work_dir) if work_dir else None
+    config = config.for_training(min(len(lexicon) for lexicon in seeds.values()))
+    check_config(config)
+    if CROSS_ENCODER not in config.scorers:
         raise InputError("several pairs share a cross-encoder, and the scorers name none")
     wanted = list(pairs) if pairs is not None else all_pairs(vectors, seeds)
     if set(wanted) - set(seeds):
-        check_start(WITHOUT_SEEDS, init)  # now, not after the cross-encoder is trained
-    called = names or {}
+        check_start(METHOD_WITHOUT_SEEDS, init)  # now, not after the cross-encoder is trained
 
-    def recipe_of(pair: Pair) -> Recipe:
-        return replace(recipe, names=(called.get(pair[0]), called.get(pair[1])))
+    def language_pair(languages: Languages) -> LanguagePair:
+        one, other = languages
+        called = names or {}
+        return LanguagePair(
+            vectors[one], vectors[other], (called.get(one), called.get(other)), work
+        )
 
-    workshops = {
-        pair: Workshop(vectors[pair[0]], vectors[pair[1]], config, recipe_of(pair), folder)
-        for pair in seeds
-    }
-    usable = {pair: workshop.usable(seeds[pair]) for pair, workshop in workshops.items()}
-    splits = {pair: held_out_splits(usable[pair], recipe) for pair in seeds}
-    views: dict[Pair, list[HeldOutView]] = {pair: [] for pair in seeds}
+    data = {languages: language_pair(languages) for languages in seeds}
+    known = {languages: seed_pairs(data[languages], seeds[languages]) for languages in seeds}
+    splits = {languages: held_out_splits(known[languages], config) for languages in seeds}
+    views: dict[Languages, list[HeldOutView]] = {languages: [] for languages in seeds}
+    listed = ", ".join("-".join(languages) for languages in seeds)
     for number in range(min(len(split) for split in splits.values())):
-        parts = {pair: splits[pair][number] for pair in seeds}
-        note(f"one cross-encoder for {_named(seeds)}, without held-out words (part {number + 1})")
-        fitted, _ = _fit_together(workshops, parts, config, recipe, folder)
-        for pair, (_, held) in parts.items():
-            views[pair].append(workshops[pair].view(fitted[pair], held, usable[pair]))
-    note(f"one cross-encoder for {_named(seeds)}, on all seeds")
-    whole = {pair: (lexicon, None) for pair, lexicon in usable.items()}
-    fitted, reranker = _fit_together(workshops, whole, config, recipe, folder)
-    found: dict[Pair, Prepared] = {}
-    for pair in wanted:
-        if pair in seeds:
-            view = HeldOutView.joined(views[pair]) if views[pair] else None
-            found[pair] = Prepared(fitted[pair], view, len(usable[pair]), True, config, recipe)
+        parts = {languages: splits[languages][number] for languages in seeds}
+        note(f"one cross-encoder for {listed}, without held-out words (part {number + 1})")
+        fitted, _ = _fit_together(data, parts, config, work)
+        for languages, (_, held) in parts.items():
+            view = held_out_view(fitted[languages], held, known[languages], config)
+            views[languages].append(view)
+    note(f"one cross-encoder for {listed}, on all seeds")
+    whole = {languages: (pairs, NO_PAIRS) for languages, pairs in known.items()}
+    fitted, reranker = _fit_together(data, whole, config, work)
+    found: dict[Languages, Prepared] = {}
+    for languages in wanted:
+        if languages in seeds:
+            own = HeldOutView.joined(views[languages]) if views[languages] else None
+            found[languages] = Prepared(
+                fitted[languages], own, count(known[languages]), True, config
+            )
         else:
             everyone = [view for several in views.values() for view in several]
-            sides = (vectors[pair[0]], vectors[pair[1]])
-            found[pair] = _without_seeds(
-                sides, reranker, everyone, config, recipe_of(pair), init, folder
+            found[languages] = _without_seeds(
+                language_pair(languages), reranker, everyone, config, init
             )
     return found
 
 
 def _check(
-    vectors: Mapping[str, Embeddings], seeds: Mapping[Pair, Lexicon], wanted: Sequence[Pair]
+    vectors: Mapping[str, Embeddings],
+    seeds: Mapping[Languages, Lexicon],
+    wanted: Sequence[Languages],
 ) -> None:
     if not seeds:
         raise InputError("training on several pairs needs seeds of at least one of them")
-    for pair in wanted:
-        if pair[::-1] in wanted:
+    for one, other in wanted:
+        if (other, one) in wanted:
             raise InputError(
-                f"both {'-'.join(pair)} and {'-'.join(pair[::-1])} are asked for; name one of the "
+                f"both {one}-{other} and {other}-{one} are asked for; name one of the "
                 "two, for every translator serves both directions"
             )
-    for pair in seeds:
-        if pair[::-1] in seeds:
+    for one, other in seeds:
+        if (other, one) in seeds:
             raise InputError(
-                f"there are seeds for {'-'.join(pair)} and for {'-'.join(pair[::-1])}; give them "
+                f"there are seeds for {one}-{other} and for {other}-{one}; give them "
                 "as one dictionary, for every pair serves both directions"
             )
-        for language in pair:
+        for language in (one, other):
             if language not in vectors:
                 raise InputError(
-                    f"there are seeds for {'-'.join(pair)}, but no vectors for {language}"
+                    f"there are seeds for {one}-{other}, but no vectors for {language}"
                 )
 
 
-def _turned(seeds: Mapping[Pair, Lexicon], wanted: Sequence[Pair]) -> dict[Pair, Lexicon]:
+def _turned(
+    seeds: Mapping[Languages, Lexicon], wanted: Sequence[Languages]
+) -> dict[Languages, Lexicon]:
     """The seeds in the direction in which their pair is asked for."""
-    turned: dict[Pair, Lexicon] = {}
-    for (one, other), lexicon in seeds.items():
-        if (other, one) in wanted:
-            turned[other, one] = lexicon.reverse()
-        else:
-            turned[one, other] = lexicon
-    return turned
+    return {
+        (other, one) if (other, one) in wanted else (one, other): (
+            lexicon.reverse() if (other, one) in wanted else lexicon
+        )
+        for (one, other), lexicon in seeds.items()
+    }
 
 
-def _named(seeds: Mapping[Pair, Lexicon]) -> str:
-    return ", ".join("-".join(pair) for pair in seeds)
-
-
-def all_pairs(vectors: Iterable[str], seeds: Container[Pair]) -> list[Pair]:
+def all_pairs(languages: Iterable[str], seeds: Container[Languages]) -> list[Languages]:
     """Every two languages once, in the order of their seeds if they have any."""
-    languages = list(vectors)
-    pairs = []
-    for place, one in enumerate(languages):
-        for other in languages[place + 1 :]:
-            pairs.append((other, one) if (other, one) in seeds else (one, other))
-    return pairs
-
-
-@dataclass(frozen=True)
-class _Part:
-    space: Space
-    pairs: TrainingPairs
+    listed = list(languages)
+    return [
+        (other, one) if (other, one) in seeds else (one, other)
+        for place, one in enumerate(listed)
+        for other in listed[place + 1 :]
+    ]
 
 
 def _fit_together(
-    workshops: Mapping[Pair, Workshop],
-    seeds: Mapping[Pair, tuple[Lexicon, Lexicon | None]],
+    data: Mapping[Languages, LanguagePair],
+    seeds: Mapping[Languages, tuple[Pairs, Pairs]],
     config: Config,
-    recipe: Recipe,
-    folder: Path | None,
-) -> tuple[dict[Pair, Fitted], Reranker]:
-    """Each pair's own space and training pairs, and one cross-encoder that learns from all."""
-    parts: dict[Pair, _Part] = {}
-    lesson: Lesson | None = None
-    for pair, workshop in workshops.items():
-        rest, reserved = seeds[pair]
-        space = workshop.space(rest)
-        parts[pair] = _Part(space, workshop.pairs(space, rest, reserved))
-        own = workshop.lesson(space, parts[pair].pairs)
-        lesson = own if lesson is None else lesson + own
-    assert lesson is not None  # there is at least one pair, as checked
-    place = None
-    if folder is not None:
-        shown = digest(lesson.examples.left, lesson.examples.right, lesson.examples.labels)
-        version = encoder_version(config.encoder)
-        place = stage_folder(folder, SHARED_RERANKER, config.to_dict(), shown, version)
-    reranker = fit_reranker(lesson, config, recipe, place)
+    work: Path | None,
+) -> tuple[dict[Languages, Fitted], Reranker]:
+    """Fit each pair's own space and training pairs, and one cross-encoder on all of them."""
+    parts = {}
+    for languages, pair in data.items():
+        rest, reserved = seeds[languages]
+        space = fit_space(pair, rest, config)
+        parts[languages] = space, training_pairs(pair, space, rest, config, reserved=reserved)
+    lesson = Lesson.joined(
+        [make_lesson(data[languages], *part, config) for languages, part in parts.items()]
+    )
+    folder = stage_folder(work, SHARED_RERANKER, *reranker_inputs(config, lesson)) if work else None
+    reranker = train_reranker(lesson, config, folder)
     fitted = {
-        pair: Fitted(
-            part.space, part.pairs, workshops[pair].scorers(part.space, part.pairs, reranker)
-        )
-        for pair, part in parts.items()
+        languages: Fitted(*part, fit_scorers(data[languages], *part, config, reranker=reranker))
+        for languages, part in parts.items()
     }
     return fitted, reranker
 
 
 def _without_seeds(
-    sides: tuple[Embeddings, Embeddings],
+    pair: LanguagePair,
     reranker: Reranker,
     views: Sequence[HeldOutView],
     config: Config,
-    recipe: Recipe,
     init: str,
-    folder: Path | None,
 ) -> Prepared:
     """A pair that has no seeds: CSLS of an unsupervised VecMap space, the shared cross-encoder.
 
-    A scorer that learns from a pair's own seeds has no part in it. Silver pairs serve to scale
-    CSLS; nothing is trained on them.
+    Scorers that learn from a pair's own seeds are left out. Silver pairs scale CSLS; nothing is
+    trained on them.
     """
-    alone = replace(
-        recipe,
-        space=WITHOUT_SEEDS,
+    alone = config.replace(
+        space=METHOD_WITHOUT_SEEDS,
         space_mode="",
         space_settings={},
-        scorers=tuple(name for name in recipe.scorers if name not in NEED_SEEDS),
+        scorers=tuple(name for name in config.scorers if not needs_seeds(name)),
     )
-    workshop = Workshop(*sides, config, alone, folder)
-    space, tried = find_space(workshop, init)
-    silver = config.replace(n_aug=config.n_aug or 4_000)
-    scaled = Workshop(*sides, silver, replace(alone, space=space), folder)
-    pairs = scaled.pairs(scaled.space(Lexicon([])), Lexicon([]))
-    fitted = Fitted(space, pairs, scaled.scorers(space, pairs, reranker))
-    columns = [0, *(1 + recipe.scorers.index(name) for name in alone.scorers)]
+    space, tried = find_space(pair, alone, init)
+    silver = alone.replace(n_aug=config.n_aug or SILVER_PAIRS)
+    pairs = training_pairs(pair, space, NO_PAIRS, silver)
+    fitted = Fitted(space, pairs, fit_scorers(pair, space, pairs, alone, reranker=reranker))
+    columns = [0, *(1 + config.scorers.index(name) for name in alone.scorers)]
     view = None
     if views:
         joined = HeldOutView.joined(list(views))
         view = HeldOutView(joined.parts[..., columns], joined.is_gold)
     notes = {"zero_shot": {"tried": tried, "chosen_on": "held-out seed words of the other pairs"}}
-    return Prepared(fitted, view, 0, True, config, alone, notes=notes)
+    return Prepared(fitted, view, 0, True, alone, notes=notes)

@@ -1,15 +1,13 @@
-"""One way to show progress and notes: on standard error, and quiet when that is not a terminal.
+"""Progress bars and notes on standard error. Off by default; the command line turns them on.
 
-The bar appears only once work has gone on for a moment, so short work prints nothing.
-Libraries that embed blicer see nothing unless they turn it on; the command line does.
+A bar needs a terminal, and appears only once work has gone on for a moment.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TypeVar
 
 from rich.console import Console
 from rich.progress import (
@@ -21,7 +19,6 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-T = TypeVar("T")
 SHOW_AFTER_SECONDS = 1.0
 
 console = Console(stderr=True, highlight=False)
@@ -40,7 +37,7 @@ def enabled() -> bool:
 
 
 def note(message: str) -> None:
-    """Say something that the user should know (what was dropped, what was chosen)."""
+    """Print something that the user should know (what was dropped, what was chosen)."""
     if _enabled:
         console.print(message, markup=False, soft_wrap=True)
 
@@ -88,18 +85,9 @@ class Task:
 
 @contextmanager
 def task(label: str, total: int | None = None) -> Iterator[Task]:
+    """Show a progress bar while the block runs; ``total``: how many steps, if known."""
     running = Task(label, total)
     try:
         yield running
     finally:
         running.close()
-
-
-def track(items: Iterable[T], label: str, total: int | None = None) -> Iterator[T]:
-    """Iterate with a progress bar."""
-    if total is None and isinstance(items, Sized):
-        total = len(items)
-    with task(label, total) as running:
-        for item in items:
-            yield item
-            running.advance()

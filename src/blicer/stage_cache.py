@@ -1,9 +1,10 @@
-"""Where finished stages of long work are kept: folders named after all that they depend on."""
+"""On-disk cache of pipeline stages: folders named after a hash of all their inputs.
+
+The same work is never done twice: not after a kill, not by another run that shares the folder.
+"""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 import shutil
 import time
@@ -14,37 +15,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from blicer.errors import FileError
-from blicer.files import read_json, write_json
+from blicer.files import digest, read_json, write_json
 
-# === stages ===
-# What stages are called (also encoded words, by their digest), with what stands beside them.
+KEY_DIGITS = 16
+# Names of stages, with the files that stand beside them (checkpoints, times, temporary folders).
 _STAGE = re.compile(r"\.?(?:(?:space|pairs|reranker|shared-reranker|c2)-)?[0-9a-f]{16,24}(?:\..*)?")
 
 
-def stage_folder(folder: Path, kind: str, *what: Any) -> Path:
-    """A folder named after the digest of ``what``."""
-    key = hashlib.sha256(json.dumps(what, default=str).encode()).hexdigest()
-    return folder / f"{kind}-{key[:16]}"
-
-
-def digest(*things: Any) -> str:
-    """Of arrays and lists of words."""
-    digest = hashlib.blake2b(digest_size=16)
-    for thing in things:
-        if isinstance(thing, np.ndarray):
-            digest.update(np.ascontiguousarray(thing).data)
-        else:
-            digest.update("\n".join(thing).encode("utf-8", "surrogatepass"))
-    return digest.hexdigest()
+def stage_folder(work: Path, kind: str, *inputs: Any) -> Path:
+    """The folder in ``work`` for a stage of this kind with these inputs."""
+    return work / f"{kind}-{digest(*inputs, length=KEY_DIGITS)}"
 
 
 def work_folder(output: str | Path) -> Path:
-    """Where the stages of unfinished work are kept: beside its output.
+    """``<output>.work``, where the stages of unfinished work are cached.
 
-    It is removed at the end, so a folder of that name that holds anything else is not taken.
+    The caller removes it at the end, so a folder of that name with anything else in it raises.
     """
     output = Path(output).absolute()  # "." has no name
     folder = output.with_name(f"{output.name}.work")
@@ -53,57 +40,57 @@ def work_folder(output: str | Path) -> Path:
         if strange := sorted(name for name in names if not _STAGE.fullmatch(name)):
             raise FileError(
                 folder,
-                f"holds {strange[0] or 'no folder'!r}, which is not of an unfinished run; it is "
-                "left as it is: move it, or choose another output",
+                f"holds {strange[0] or 'no folder'!r}, which is not part of an unfinished run; it "
+                "is left as it is: move it, or choose another output",
             )
     return folder
 
 
 @dataclass
-class Watch:
-    """What became of the stages of some work."""
+class StageLog:
+    """The stages that some work used."""
 
-    spared: float = 0.0
-    """Seconds that those found on disk took when they were made."""
-    places: list[Path] = field(default_factory=list)
+    saved_seconds: float = 0.0
+    """How long the stages that were found on disk took when they were computed."""
+    folders: list[Path] = field(default_factory=list)
 
 
-_WATCH: ContextVar[Watch | None] = ContextVar("watch", default=None)
+_LOG: ContextVar[StageLog | None] = ContextVar("stage_log", default=None)
 
 
 @contextmanager
-def watch() -> Iterator[Watch]:
-    """Work that shares its stages with others can still say how long it takes on its own."""
-    watching = Watch()
-    token = _WATCH.set(watching)
+def log_stages() -> Iterator[StageLog]:
+    """Record stages and their times, so that shared work can report its time on its own."""
+    log = StageLog()
+    token = _LOG.set(log)
     try:
-        yield watching
+        yield log
     finally:
-        _WATCH.reset(token)
+        _LOG.reset(token)
 
 
 @contextmanager
-def stage(place: Path | None) -> Iterator[None]:
-    """Around the making of a stage, or the finding of it; while watched, its time is kept."""
-    watching = _WATCH.get()
-    if watching is None or place is None:
+def stage(folder: Path | None) -> Iterator[None]:
+    """Wrap the computing, or the loading, of a stage; ``log_stages`` records its time."""
+    log = _LOG.get()
+    if log is None or folder is None:
         yield
         return
-    was_there, started, before = place.is_dir(), time.perf_counter(), watching.spared
+    was_there, started, before = folder.is_dir(), time.perf_counter(), log.saved_seconds
     yield
     seconds = time.perf_counter() - started
-    watching.places.append(place)
-    if not was_there:  # with what it was spared by stages inside it
-        write_json(_record(place), seconds + watching.spared - before)
-    elif _record(place).is_file():
-        watching.spared += max(0.0, float(read_json(_record(place))) - seconds)
+    log.folders.append(folder)
+    if not was_there:  # including what stages inside it saved
+        write_json(_times(folder), seconds + log.saved_seconds - before)
+    elif _times(folder).is_file():
+        log.saved_seconds += max(0.0, float(read_json(_times(folder))) - seconds)
 
 
-def remove_stages(places: Iterable[Path]) -> None:
-    for place in places:
-        shutil.rmtree(place, ignore_errors=True)
-        _record(place).unlink(missing_ok=True)
+def remove_stages(folders: Iterable[Path]) -> None:
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
+        _times(folder).unlink(missing_ok=True)
 
 
-def _record(place: Path) -> Path:
-    return place.with_name(f"{place.name}.seconds.json")
+def _times(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}.seconds.json")

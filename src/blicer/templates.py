@@ -1,4 +1,4 @@
-"""The text around a word that the cross-encoder reads (METHOD.md section 3, T1 to T16)."""
+"""The text around a word that the cross-encoder reads (docs/method.md §3, T1 to T16)."""
 
 from __future__ import annotations
 

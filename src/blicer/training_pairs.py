@@ -1,4 +1,4 @@
-"""The cross-encoder's training set: positives, hard negatives, labels (METHOD.md sections 1-2).
+"""The cross-encoder's training set: positives, hard negatives, labels (docs/method.md §1 and §2).
 
 One function per step, in the order in which ``build_pairs`` calls them. Words are indices here;
 ``TrainingPairs.examples`` turns them into the texts that the model reads.
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from blicer.neighbours.retriever import Retriever
 
 
-# === scaling ===
 # Scores closer together than this differ by rounding alone (CSLS lies in [-4, 4], in float32).
 _NO_SPREAD = 1e-6
 
@@ -77,11 +76,8 @@ def fit_scaling(*pool: npt.NDArray[np.floating[Any]]) -> Scaling:
     return Scaling(slope=slope, intercept=-low * slope)
 
 
-# === pairs ===
 KINDS = ("seed", "silver", "negative")
 SEED, SILVER, NEGATIVE = range(len(KINDS))
-# What of the configuration the pairs depend on.
-SETTINGS = ("n_neg", "n_rep", "n_aug", "n_freq", "n_aug_pool", "delta", "alpha", "k_csls")
 COLUMNS = ("source", "target", "score", "scaled", "label", "kind", "weight")
 ARRAYS, ABOUT = "pairs.safetensors", "pairs.json"
 
@@ -104,13 +100,14 @@ class Examples:
     def __iter__(self) -> Iterator[tuple[str, str, float]]:
         return zip(self.left, self.right, self.labels.tolist(), strict=True)
 
-    def __add__(self, other: Examples) -> Examples:
+    @classmethod
+    def joined(cls, parts: Sequence[Examples]) -> Examples:
         """The examples of several language pairs together (zero-shot, multilingual training)."""
-        return Examples(
-            self.left + other.left,
-            self.right + other.right,
-            np.concatenate([self.labels, other.labels]),
-            np.concatenate([self.weights, other.weights]),
+        return cls(
+            [text for part in parts for text in part.left],
+            [text for part in parts for text in part.right],
+            np.concatenate([part.labels for part in parts]),
+            np.concatenate([part.weights for part in parts]),
         )
 
 

@@ -1,4 +1,8 @@
-"""``Translator``: a space, scorers, their mixture and a calibration; words in, translations out."""
+"""``Translator``: a space, scorers, their mixture and a calibration; words in, translations out.
+
+Candidates come from CSLS, every scorer scores them, and the mixed score ranks them
+(docs/method.md §4 and §7).
+"""
 
 from __future__ import annotations
 
@@ -12,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from blicer.calibration import Calibration
-from blicer.crossencoder.early_exit import BestFirst, best_first
+from blicer.crossencoder.scoring import BestFirst, best_first
 from blicer.errors import FileError, InputError
 from blicer.files import atomic_folder, check_replaceable, read_json, write_marker
 from blicer.lexicon import find_words
-from blicer.mixing import CSLS, CandidateScores, Mixture, Scorer, pair_words, score_candidates
-from blicer.scorers import load_scorer
+from blicer.mixing import CSLS, CandidateScores, Mixture, pair_words, score_candidates
+from blicer.scorers import Scorer, load_scorer
 from blicer.training_pairs import Scaling
 
 if TYPE_CHECKING:
@@ -31,7 +35,7 @@ QUERIES_AT_ONCE = 512
 
 @dataclass(frozen=True)
 class Candidate:
-    """One translation: its mixed score, and how sure it is (None without a calibration)."""
+    """One translation: its mixed score and its confidence (None without a calibration)."""
 
     word: str
     score: float
@@ -40,7 +44,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Translation:
-    """A word's translations, best first; none when it is unknown or nothing is sure enough."""
+    """A word's translations, best first; none if it is unknown or nothing is sure enough."""
 
     word: str
     candidates: tuple[Candidate, ...]
@@ -98,14 +102,14 @@ class Translator:
     # -- ranking --------------------
 
     def candidate_scores(self, queries: Any, *, reverse: bool = False) -> CandidateScores:
-        """What CSLS and every scorer say of each query's candidates."""
+        """Scores of each query's candidates by CSLS and every scorer."""
         used = [scorer for scorer in self.scorers if self.mixture.weights[scorer.name] > 0]
         scores = score_candidates(
             self.space, self.scaling, used, queries, self.n_cand, reverse=reverse
         )
         if len(used) == len(self.scorers):
             return scores
-        # A scorer of weight 0 is not asked; zeros stand in its column.
+        # A scorer of weight 0 is not run; its column is zero.
         parts = np.zeros((*scores.parts.shape[:2], 1 + len(self.scorers)))
         columns = [0, *(1 + self.scorers.index(scorer) for scorer in used)]
         parts[..., columns] = scores.parts
@@ -138,7 +142,7 @@ class Translator:
             ranking = self.rank(queries[part], reverse=reverse)
             for row, candidates in zip(part, ranking.indices, strict=True):
                 found = np.isin(candidates, golds[row])
-                # By a rounding its rank may say that it is a candidate, and the list not.
+                # By rounding, the rank can include a candidate that the list does not.
                 ranks[row] = 1 + int(found.argmax()) if found.any() else self.n_cand + 1
         return ranks
 
@@ -151,7 +155,7 @@ class Translator:
     ) -> tuple[NDArray[np.int64], BestFirst]:
         """The best by exact early exit, and what finding it cost (no confidence).
 
-        The last scorer, the cross-encoder when there is one, is asked only where it can matter.
+        The last scorer, usually the cross-encoder, is run only on pairs that can still win.
         """
         queries = np.asarray(queries, dtype=np.int64)
         cheap, last = self.scorers[:-1], (self.scorers[-1] if self.scorers else None)
@@ -189,7 +193,11 @@ class Translator:
         reverse: bool = False,
         min_confidence: float = 0.0,
     ) -> list[Translation]:
-        """Up to k translations a word, those at least as sure as ``min_confidence``."""
+        """Translate words; the result is in their order.
+
+        ``k``: translations a word at most. ``reverse``: from target to source.
+        ``min_confidence``: leave out translations less sure than this.
+        """
         return list(self.translate_stream(words, k, reverse=reverse, min_confidence=min_confidence))
 
     def translate_stream(
@@ -201,7 +209,7 @@ class Translator:
         min_confidence: float = 0.0,
         suggest: bool = True,
     ) -> Iterator[Translation]:
-        """As ``translate``, some hundred words at a time, in order."""
+        """Like ``translate``, some hundred words at a time, in order."""
         self.check_request(k, min_confidence)
         asked, offered = (self.target, self.source) if reverse else (self.source, self.target)
         for start in range(0, len(words), QUERIES_AT_ONCE):
@@ -218,7 +226,7 @@ class Translator:
                 yield Translation(word, _chosen(ranking, place[word], offered, k, min_confidence))
 
     def check_request(self, k: int, min_confidence: float) -> None:
-        """Whether so many translations, of such confidence, can be asked for."""
+        """Wrong values of ``k`` and ``min_confidence`` raise ``InputError``."""
         if k < 1:
             raise InputError(f"k is {k}; expected 1 or more")
         if not 0.0 <= min_confidence <= 1.0:
@@ -256,7 +264,7 @@ class Translator:
 
     @classmethod
     def load(cls, path: str | Path, **options: Any) -> Translator:
-        """Read what ``save`` wrote; ``options`` (device, precision, score_cache) go to scorers."""
+        """Load what ``save`` wrote; ``options`` (device, precision, score_cache) go to scorers."""
         from blicer.align.space import Space
 
         folder = Path(path)
@@ -280,7 +288,7 @@ class Translator:
 
 
 def read_translator(folder: Path) -> dict[str, Any]:
-    """Content of ``translator.json``, of a version that this code reads."""
+    """Content of ``translator.json``; other versions raise ``FileError``."""
     path = folder / DESCRIPTION
     if not path.is_file():
         raise FileError(folder, f"is not a translator: there is no {DESCRIPTION} in it")

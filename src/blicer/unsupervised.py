@@ -1,7 +1,7 @@
-"""Without a seed pair: a space, silver pairs, a reranker, and a λ that asks for no gold.
+"""Training without a seed pair (docs/method.md §8).
 
 The space comes from self-learning; where its first dictionary comes from is the start. Which start
-works is not known beforehand, so each is tried until the outcome holds up (``align.convergence``).
+works is not known beforehand, so each is tried until the outcome converges.
 
 λ and the confidence are chosen on pairs that nobody has checked. The most confident pairs of the
 space, which the cross-encoder learns from, will not do: CSLS is right on them by construction. So
@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,33 +22,37 @@ import torch
 
 from blicer.align import aligner_class
 from blicer.align.base import unit_
-from blicer.align.space import Space
-from blicer.config import Config
+from blicer.config import AUTO, Config
 from blicer.encoders.words import WordEncoder
 from blicer.errors import BlicerError, InputError
-from blicer.lexicon import Lexicon
+from blicer.mixing import HeldOutView
 from blicer.neighbours.mining import mutual_neighbours
 from blicer.neighbours.retriever import Retriever
 from blicer.pipeline import (
     FEWEST_SEEDS,
+    NO_PAIRS,
     Fitted,
-    HeldOutView,
+    LanguagePair,
+    Names,
+    Pairs,
     Prepared,
-    Recipe,
-    Workshop,
-    check_choice,
-    defaults_for,
-    make_aligner,
+    check_config,
+    count,
+    fit,
+    fit_scorers,
+    fit_space,
+    held_out_view,
+    training_pairs,
 )
 from blicer.progress import note
 from blicer.translator import Translator
 
 if TYPE_CHECKING:
+    from blicer.align.space import Space
     from blicer.embeddings import Embeddings
 
-AUTO = "auto"
-VIEW, VIEW_WORDS = "lite", 20_000  # the second view that λ is chosen with
-# In this order when the start is not said: the cheapest that work best come first.
+SECOND_VIEW, VIEW_WORDS = "lite", 20_000
+# In this order unless the user names one: the cheapest that work best come first.
 STARTS = ("encoder", "identical", "numerals", "distributions")
 
 
@@ -57,107 +60,101 @@ def train_unsupervised(
     source: Embeddings,
     target: Embeddings,
     config: Config | None = None,
-    recipe: Recipe | None = None,
     *,
+    space: Space | None = None,
+    names: Names = (None, None),
     init: str = AUTO,
     work_dir: str | Path | None = None,
 ) -> Translator:
-    """A translator from two sets of vectors and nothing else."""
-    config = config or Config.resolve(defaults=defaults_for(0))
-    recipe = (recipe or Recipe()).resolved(config, config.n_aug)
-    check_choice(config, recipe)
-    workshop = Workshop(source, target, config, recipe, Path(work_dir) if work_dir else None)
-    return prepare_unsupervised(workshop, init=init).translator()
+    """Make a translator from two sets of vectors and nothing else.
 
-
-def prepare_unsupervised(workshop: Workshop, *, init: str = AUTO) -> Prepared:
-    """Space, silver pairs and scorers, and a view on held-out silver pairs to choose λ on."""
-    config, recipe = workshop.config, workshop.recipe
-    space, tried = find_space(workshop, init)
-    final = Workshop(
-        workshop.source, workshop.target, config, replace(recipe, space=space), workshop.folder
+    ``init`` names the start of the space (one of ``STARTS``); by default each is tried in turn.
+    The other arguments are those of ``blicer.train``.
+    """
+    config = config or Config.for_seeds(0)
+    prepared = prepare_unsupervised(
+        source, target, config, space=space, names=names, init=init, work_dir=work_dir
     )
-    pairs = final.pairs(final.space(Lexicon([])), Lexicon([]))
-    silver = _silver(space, pairs)
-    held = _pairs_of_two_views(space, recipe, len(silver), workshop.folder)
-    view = _view(workshop, silver, held) if len(held) else None
-    fitted = Fitted(space, pairs, final.scorers(space, pairs))
-    found = {"tried": tried, "silver_pairs": len(silver), "chosen_on": len(held)}
-    return Prepared(
-        fitted,
-        view,
-        seeds=0,
-        refit=True,
-        config=config,
-        recipe=recipe,
-        notes={"unsupervised": found},
-    )
+    return prepared.translator()
 
 
-def _silver(space: Space, pairs: Any) -> Lexicon:
-    rows = pairs.is_positive.nonzero()[0]
-    words = [
-        (space.source.words[pairs.source[row]], space.target.words[pairs.target[row]])
-        for row in rows
-    ]
-    if len(words) < FEWEST_SEEDS:
+def prepare_unsupervised(
+    source: Embeddings,
+    target: Embeddings,
+    config: Config,
+    *,
+    space: Space | None = None,
+    names: Names = (None, None),
+    init: str = AUTO,
+    work_dir: str | Path | None = None,
+) -> Prepared:
+    """Fit space, silver pairs and scorers, and score held-out silver pairs to choose λ on."""
+    config = config.for_training(config.n_aug)
+    check_config(config, needs_space=space is None)
+    pair = LanguagePair(source, target, names, Path(work_dir) if work_dir else None)
+    tried: list[dict[str, Any]] = []
+    if space is None:
+        space, tried = find_space(pair, config, init)
+    pairs = training_pairs(pair, space, NO_PAIRS, config)
+    silver = np.stack([pairs.source, pairs.target], axis=1)[pairs.is_positive]
+    if len(silver) < FEWEST_SEEDS:
         raise BlicerError(
-            f"the space gave {len(words)} silver pairs; training needs at least {FEWEST_SEEDS} "
+            f"the space gave {len(silver)} silver pairs; training needs at least {FEWEST_SEEDS} "
             "(are the vocabularies large enough, most frequent words first?)"
         )
-    return Lexicon(words)
+    held = two_view_pairs(pair, space, config, len(silver))
+    view = _view(pair, silver, held, config) if len(held) else None
+    fitted = Fitted(space, pairs, fit_scorers(pair, space, pairs, config))
+    found = {"tried": tried, "silver_pairs": len(silver), "chosen_on": len(held)}
+    return Prepared(fitted, view, 0, True, config, notes={"unsupervised": found})
 
 
-def _pairs_of_two_views(space: Space, recipe: Recipe, silver: int, folder: Path | None) -> Lexicon:
-    """Frequent words and their mutual neighbours in space and encoder, at random; no word twice."""
-    if recipe.holdout == 0:
-        return Lexicon([])
-    encoder = WordEncoder(VIEW, device=recipe.device)
+def two_view_pairs(pair: LanguagePair, space: Space, config: Config, silver: int) -> Pairs:
+    """Mutual neighbours of frequent words in space and encoder together, drawn at random."""
+    if config.holdout == 0:
+        return NO_PAIRS
+    encoder = WordEncoder(SECOND_VIEW, device=config.device)
     sides = []
     for side in (space.source, space.target):
-        own = unit_(torch.from_numpy(encoder.encode(side.words[:VIEW_WORDS], cache=folder)))
+        own = unit_(torch.from_numpy(encoder.encode(side.words[:VIEW_WORDS], cache=pair.work)))
         mapped = unit_(torch.tensor(side.vectors[:VIEW_WORDS], dtype=torch.float32))
         sides.append(torch.cat([mapped, own], dim=1))
-    pairs = mutual_neighbours(Retriever(*sides, device=recipe.device))
-    order = np.random.default_rng(recipe.split_seed).permutation(len(pairs))
-    chosen = pairs[order[: max(1, round(recipe.holdout * silver))]]
-    return Lexicon((space.source.words[a], space.target.words[b]) for a, b in chosen.tolist())
+    pairs = mutual_neighbours(Retriever(*sides, device=config.device))
+    order = np.random.default_rng(config.split_seed).permutation(len(pairs))
+    return pairs[order[: max(1, round(config.holdout * silver))]]
 
 
-def _view(workshop: Workshop, silver: Lexicon, held: Lexicon) -> HeldOutView:
-    """What a new map and new scorers say of held-out pairs whose words they never saw."""
-    left, right = ({pair[side] for pair in held} for side in (0, 1))
-    rest = Lexicon(pair for pair in silver if pair[0] not in left and pair[1] not in right)
-    note(f"choosing on {len(held)} pairs of two views: fitting on {len(rest)} silver pairs")
-    # The others are all the positives there are: none is mined again.
-    recipe = replace(
-        workshop.recipe, space="vecmap", space_mode="supervised", space_settings={}, folds=1
+def _view(pair: LanguagePair, silver: Pairs, held: Pairs, config: Config) -> HeldOutView:
+    """Scores of held-out pairs by a new map and new scorers that never saw their words."""
+    apart = ~np.isin(silver[:, 0], held[:, 0]) & ~np.isin(silver[:, 1], held[:, 1])
+    rest = silver[apart]
+    note(f"choosing on {count(held)} pairs of two views: fitting on {len(rest)} silver pairs")
+    # The rest are all the positives there are: no more are mined.
+    again = config.replace(
+        n_aug=0, space="vecmap", space_mode="supervised", space_settings={}, folds=1
     )
-    config = workshop.config.replace(n_aug=0)
-    again = Workshop(workshop.source, workshop.target, config, recipe, workshop.folder)
-    return again.view(again.fit(rest, reserved=held), held, held)
+    return held_out_view(fit(pair, rest, again, reserved=held), held, held, again)
 
 
 def check_start(method: str, init: str) -> None:
-    """Whether the method can do without seeds, and the start exists."""
+    """Unknown starts, and methods that need seeds, raise ``InputError``."""
     if init not in (AUTO, *STARTS):
         raise InputError(f"init is {init!r}; expected one of {', '.join((AUTO, *STARTS))}")
     if "unsupervised" not in aligner_class(method).presets:
         raise InputError(f"{method} needs seed pairs; without any take vecmap, c1 or c2")
 
 
-def find_space(workshop: Workshop, init: str = AUTO) -> tuple[Space, list[dict[str, Any]]]:
-    """The first space whose outcome holds up, and how every start that was tried went."""
-    given = workshop.recipe.space
-    if isinstance(given, Space):
-        return given, []
-    check_start(given, init)
+def find_space(
+    pair: LanguagePair, config: Config, init: str = AUTO
+) -> tuple[Space, list[dict[str, Any]]]:
+    """The first space that converges, and how every start that was tried went."""
+    check_start(config.space, init)
     starts: Sequence[str] = STARTS if init == AUTO else (init,)
     tried: list[dict[str, Any]] = []
     for start in starts:
-        note(f"unsupervised {given}, starting from {start}")
+        note(f"unsupervised {config.space}, starting from {start}")
         try:
-            space = _space_from(workshop, start)
+            space = _space_from(pair, config, start)
         except InputError as error:
             # No numeral, no word spelled alike: this start does not exist for this pair.
             tried.append({"start": start, "converged": False, "verdict": str(error)})
@@ -169,7 +166,7 @@ def find_space(workshop: Workshop, init: str = AUTO) -> tuple[Space, list[dict[s
             tried.append({"start": start, "converged": good, **reached})
             if good:
                 return space, tried
-        if start != starts[-1]:  # of the last one the error tells
+        if start != starts[-1]:  # the error below reports the last one
             note(f"starting from {start} failed: {tried[-1]['verdict']}")
     said = "; ".join(f"{one['start']}: {one['verdict']}" for one in tried)
     raise BlicerError(
@@ -178,12 +175,9 @@ def find_space(workshop: Workshop, init: str = AUTO) -> tuple[Space, list[dict[s
     )
 
 
-def _space_from(workshop: Workshop, start: str) -> Space:
-    """One start, from the work folder if it was run before."""
-    recipe = workshop.recipe
-    settings = {**recipe.space_settings, "init": start}
-    chosen = replace(recipe, space_settings=settings, space_mode="unsupervised")
-    aligner = make_aligner(str(recipe.space), "unsupervised", chosen)
+def _space_from(pair: LanguagePair, config: Config, start: str) -> Space:
+    settings = {**config.space_settings, "init": start}
+    chosen = config.replace(space_settings=settings, space_mode="unsupervised")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # a failed run is said by who asked
-        return workshop.kept_space(aligner, None)
+        warnings.simplefilter("ignore", UserWarning)  # the caller reports failures
+        return fit_space(pair, None, chosen)

@@ -83,6 +83,11 @@ class Aligner(ABC):
         for one in fields(self):
             _check(self.method, one.name, getattr(self, one.name), str(one.type), one.metadata)
 
+    @classmethod
+    def usual_mode(cls, preset: str) -> str:
+        """The mode that goes with a setup of the paper; the seeds of zero-shot are few."""
+        return "semi_supervised" if preset == "zero_shot" else preset
+
     def align(
         self,
         source: Embeddings,

@@ -20,11 +20,12 @@ from blicer import progress
 from blicer.align.base import Aligner, Folder, Pairs, Seeds, matrix, orthogonal_map, setting, unit_
 from blicer.align.contrastive import VERDICT, Contrastive
 from blicer.align.space import Space
+from blicer.config import encoder_defaults
 from blicer.devices import random_state, set_random_state
 from blicer.embeddings import Embeddings
-from blicer.encoders.checkpoints import Checkpoints
 from blicer.encoders.loading import quiet_transformers
-from blicer.encoders.optimiser import (
+from blicer.encoders.tuning import (
+    Checkpoints,
     optimiser_tensors,
     restore_optimiser,
     rows_in_use,
@@ -37,10 +38,6 @@ from blicer.lexicon import split_pairs, splits_apart
 from blicer.neighbours.mining import nearest_others, pair_keys, silver_pairs
 from blicer.neighbours.retriever import Retriever
 
-# To be replaced by ``encoder_defaults(name).c2`` of the new ``blicer.config``.
-ENCODER_DEFAULTS: dict[str, dict[str, Any]] = {
-    "lite": {"epochs": 1, "learning_rate": 1e-4, "train_table": False, "weight": 0.5},
-}
 PAPER_WEIGHT = 0.2
 WEIGHTS = np.linspace(0.0, 1.0, 21)  # that "auto" chooses from
 SILVER = {"n_aug": 4_000, "n_freq": 20_000, "n_aug_pool": 6_000}
@@ -110,7 +107,7 @@ class EncoderMix(Aligner):
         weight: Any = self.weight
         outcome: dict[str, Any] = {}
         if weight is None:
-            weight = ENCODER_DEFAULTS.get(self.encoder, {}).get("weight", PAPER_WEIGHT)
+            weight = encoder_defaults(self.encoder).c2.get("weight", PAPER_WEIGHT)
         elif isinstance(weight, str):
             weight, outcome["weight_curve"] = self._choose_weight(source, target, pairs, work)
         start, x, y, report = self._two_views(source, target, pairs, work)
@@ -129,7 +126,7 @@ class EncoderMix(Aligner):
         names = [one.name for one in fields(Tuning)]
         given = {name: getattr(self, name, None) for name in names}
         given = {name: value for name, value in given.items() if value is not None}
-        usual = {k: v for k, v in ENCODER_DEFAULTS.get(self.encoder, {}).items() if k in names}
+        usual = {k: v for k, v in encoder_defaults(self.encoder).c2.items() if k in names}
         return Tuning(**{**usual, **given})
 
     def _two_views(

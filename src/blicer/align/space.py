@@ -125,8 +125,8 @@ class Space:
         check_replaceable(folder, DESCRIPTION, "a space")
         measured = self._measured()
         with atomic_folder(folder) as temporary:
-            self.source.save(temporary / "source")
-            self.target.save(temporary / "target")
+            self.source.save(temporary / "source.safetensors")
+            self.target.save(temporary / "target.safetensors")
             if measured is not None:
                 description["hubness"] = {"k_csls": measured[0]}
                 save_file(dict(zip(SIDES, measured[1], strict=True)), temporary / HUBNESS)
@@ -140,12 +140,11 @@ class Space:
         sides = []
         for side in SIDES:
             about = description[side]
-            words = Embeddings.load(
-                folder / side, lowercase=False, cache=False, language=about.get("language")
-            )
+            file, language = folder / f"{side}.safetensors", about.get("language")
+            words = Embeddings.load(file, lowercase=False, cache=False, language=language)
             if len(words) != about.get("words"):
                 raise FileError(
-                    folder / side,
+                    file,
                     f"has {len(words)} words; {DESCRIPTION} says {about.get('words')}",
                 )
             sides.append(words)

@@ -94,6 +94,12 @@ class VecMap(Aligner):
     memory_gb: float = setting(2.0, "bound of working memory", above=0)
     seed: int = setting(0, "of the random draws", at_least=0)
 
+    @classmethod
+    def usual_mode(cls, preset: str) -> str:
+        # Self-learning takes hundreds of iterations, and every fold would need its own.
+        few = preset in ("semi_supervised", "zero_shot")
+        return "supervised" if few else super().usual_mode(preset)
+
     def fit(
         self, source: Embeddings, target: Embeddings, pairs: Seeds, *, work: Folder = None
     ) -> Space:

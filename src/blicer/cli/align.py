@@ -1,68 +1,61 @@
-"""``blicer pairs``: write what the cross-encoder will be taught, to be read before training."""
+"""``blicer align`` makes a space; ``blicer pairs`` writes what a cross-encoder is trained on."""
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
-from blicer.cli import app
+import blicer
+from blicer.align import METHODS, aligner_class
+from blicer.cli import app, options
+from blicer.config import ENOUGH_FOR_SUPERVISED, preset_for
+from blicer.errors import BlicerError, InputError
+from blicer.files import atomic_write, check_writable
+from blicer.io.dictionary import tsv_row
+from blicer.languages import language_name
+from blicer.progress import note
+from blicer.templates import Template
 
 if TYPE_CHECKING:
-    from blicer.align.space import Space
-    from blicer.embeddings import Embeddings
-    from blicer.templates import Template
+    from blicer.align.base import Aligner
     from blicer.training_pairs import TrainingPairs
 
+FILES = "files"
+COLUMNS = ("source", "target", "score", "scaled", "label", "kind", "repeats", "left", "right")
+_MODES = f"""supervised, semi_supervised or unsupervised; by default by the number of seeds (c1 and
+c2: semi_supervised below {ENOUGH_FOR_SUPERVISED} pairs)."""
 
-# === cli.align ===
+
 @app.command()
 def align(
     method: Annotated[
-        str, typer.Argument(help="procrustes, vecmap, rcsls, c1, c2, or files (already aligned).")
+        str, Argument(help=f"{options.listed(METHODS, FILES)} (already in one space).")
     ],
-    source: Annotated[Path, typer.Argument(help="Source vectors.")],
-    target: Annotated[Path, typer.Argument(help="Target vectors.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder of the space.")],
-    seeds: Annotated[Path | None, typer.Option(help="Seed dictionary, source word first.")] = None,
-    mode: Annotated[
-        str | None,
-        typer.Option(
-            help="supervised, semi_supervised, unsupervised; if not given, by the number of seeds "
-            "(c1 and c2 are semi_supervised below 3,000 pairs)."
-        ),
-    ] = None,
-    init: Annotated[
-        str | None,
-        typer.Option(
-            help="Where an unsupervised run starts: distributions (the paper's), encoder, "
-            "identical or numerals."
-        ),
-    ] = None,
-    encoder: Annotated[
-        str | None,
-        typer.Option(
-            help="Of c2 and of --init encoder: lite (embedded), a Hugging Face name or folder."
-        ),
-    ] = None,
-    source_language: Annotated[str | None, typer.Option(help="BCP 47 tag, such as en.")] = None,
-    target_language: Annotated[str | None, typer.Option(help="BCP 47 tag, such as fr.")] = None,
-    max_words: Annotated[int | None, typer.Option(min=1, help="Words read a side.")] = None,
-    keep_case: Annotated[bool, typer.Option("--keep-case", help="Do not fold case.")] = False,
-    seed: Annotated[int | None, typer.Option(help="Seed of the random draws.")] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
+    source: options.SourceVectors,
+    target: options.TargetVectors,
+    output: options.Output,
+    seeds: options.Seeds = None,
+    mode: Annotated[str | None, Option(help=_MODES)] = None,
+    init: options.Init = None,
+    encoder: options.Encoder = None,
+    source_language: options.SourceLanguage = None,
+    target_language: options.TargetLanguage = None,
+    max_words: options.MaxWords = None,
+    keep_case: options.KeepCase = False,
+    seed: Annotated[int | None, Option(help="Seed of the random draws.")] = None,
+    device: options.Device = None,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", help="One setting, NAME=VALUE; may be repeated.")
+        list[str] | None, Option("--set", help="A setting of the method, NAME=VALUE; repeatable.")
     ] = None,
-    export_vec: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Also write two .vec files there.")
-    ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Write the space even if the run did not converge.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
+    export_vec: Annotated[Path | None, Option(help="Folder for two .vec files beside.")] = None,
+    force: Annotated[bool, Option("--force", help="Write it even if it did not converge.")] = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Map two sets of word vectors into one space.
 
@@ -70,43 +63,29 @@ def align(
 
     Example, without seeds: `blicer align vecmap fi.vec et.vec --init encoder -o fi-et.space`
     """
-    import shutil
-    import warnings
-
-    from blicer.align.space import DESCRIPTION, Space
-    from blicer.embeddings import Embeddings
-    from blicer.errors import BlicerError
-    from blicer.files import check_replaceable, check_writable
-    from blicer.lexicon import Lexicon
-    from blicer.pipeline import preset_for, usual_mode
-    from blicer.progress import note
-    from blicer.stage_cache import work_folder
-
-    chosen = _settings(settings or [], seed=seed, device=device)
-    chosen |= {k: v for k, v in (("init", init), ("encoder", encoder)) if v is not None}
+    chosen = _method_settings(settings or [])
+    chosen |= options.given(seed=seed, device=device, init=init, encoder=encoder)
     # Every name and value is checked before any file is read.
-    aligner = None if method == "files" else _aligner(method, mode, seeds is not None, chosen)
-    check_replaceable(output, DESCRIPTION, "a space")
-    check_writable(output)
-    work = work_folder(output)
+    aligner = None if method == FILES else _aligner(method, mode, seeds is not None, chosen)
+    work = options.check_folder(output, "space")
     if export_vec is not None:
         check_writable(export_vec / "source.vec")
-    lexicon = Lexicon.load(seeds, lowercase=not keep_case) if seeds is not None else None
+    lexicon = options.load_lexicon(seeds, keep_case) if seeds is not None else None
     if aligner is not None and lexicon and mode is None and "init" not in chosen:
-        mode = usual_mode(method, preset_for(len(lexicon)))
+        mode = type(aligner).usual_mode(preset_for(len(lexicon)))
         usual = _aligner(method, mode, True, chosen)
         if usual.settings != aligner.settings:
             note(f"{method}: {mode}, for {len(lexicon)} seed pairs (--mode chooses another)")
         aligner = usual
     left, right = (
-        Embeddings.load(path, max_words=max_words, lowercase=not keep_case, language=language)
+        options.load_vectors(path, language, max_words=max_words, keep_case=keep_case)
         for path, language in ((source, source_language), (target, target_language))
     )
     if aligner is None:
-        space = Space(left, right, method="files")
+        space = blicer.Space(left, right, method=FILES)
     else:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # a failed run is said below
+            warnings.simplefilter("ignore", UserWarning)  # a failed run is reported below
             space = aligner.align(left, right, lexicon, work=work)
     if not space.settings.get("converged", True):
         verdict = space.settings.get("verdict", "the run did not converge")
@@ -119,215 +98,119 @@ def align(
     space.save(output)
     shutil.rmtree(work, ignore_errors=True)
     note(f"wrote {output}; next: blicer evaluate {output} TEST.tsv")
-    if export_vec is not None:
-        for path in space.save_vec(export_vec):
-            note(f"wrote {path}")
+    for path in space.save_vec(export_vec) if export_vec is not None else []:
+        note(f"wrote {path}")
     if as_json:
-        _print(space, output)
+        facts: dict[str, Any] = {"space": str(output), "method": space.method, "dim": space.dim}
+        for name, side in (("source", space.source), ("target", space.target)):
+            facts[name] = {"words": len(side), "language": side.language}
+        options.echo_json({**facts, "settings": space.settings})
 
 
-def _settings(assignments: list[str], *, seed: int | None, device: str) -> dict[str, Any]:
-    """``--set`` values as Python's, with ``--seed`` and ``--device`` where they were given."""
-    import json
-
-    from blicer.errors import InputError
-
+def _method_settings(assignments: list[str]) -> dict[str, Any]:
+    """``--set`` values as Python's: JSON where they look like it, otherwise texts."""
     chosen: dict[str, Any] = {}
     for assignment in assignments:
-        name, equals, text = assignment.partition("=")
-        if not equals or not name.strip():
+        name, equals, text = (part.strip() for part in assignment.partition("="))
+        if not equals or not name:
             raise InputError(f"--set {assignment!r} is not of the form NAME=VALUE")
-        plain = {"none": "null", "true": "true", "false": "false"}.get(text.strip().lower(), text)
+        plain = {"none": "null", "true": "true", "false": "false"}.get(text.lower(), text)
         try:
-            chosen[name.strip()] = json.loads(plain)
+            chosen[name] = json.loads(plain)
         except json.JSONDecodeError:
-            chosen[name.strip()] = text.strip()
-    if seed is not None:
-        chosen["seed"] = seed
-    if device != "auto":
-        chosen["device"] = device
+            chosen[name] = text
     return chosen
 
 
-def _aligner(method: str, mode: str | None, has_seeds: bool, chosen: dict[str, Any]) -> Any:
+def _aligner(method: str, mode: str | None, has_seeds: bool, chosen: dict[str, Any]) -> Aligner:
     """The method by its name, in its mode (with seeds, supervised until they are counted)."""
-    import blicer.align
-    from blicer.errors import InputError
-
-    if method not in blicer.align.METHODS:
-        known = ", ".join([*blicer.align.METHODS, "files"])
+    if method not in METHODS:
+        known = ", ".join([*METHODS, FILES])
         raise InputError(f"there is no method {method!r}; expected one of {known}")
-    kind = blicer.align.aligner_class(method)
+    kind: type[Aligner] = aligner_class(method)
     if "seed" in chosen and "seed" not in kind.setting_names():
         del chosen["seed"]  # nothing is drawn at random in this method
     mode = mode or ("supervised" if has_seeds and "init" not in chosen else "unsupervised")
-    if not has_seeds and mode in ("supervised", "semi_supervised", "semi-supervised"):
-        raise InputError(f"{method} in the mode {mode} needs seed pairs: give them with --seeds")
-    if not has_seeds and mode not in kind.presets:
-        raise InputError(f"{method} needs seed pairs: give them with --seeds")
+    seeded = mode.replace("-", "_") in ("supervised", "semi_supervised")
+    if not has_seeds and (seeded or mode not in kind.presets):
+        raise InputError(f"{method} needs seed pairs (mode: {mode}): give them with --seeds")
     return kind.preset(mode, **chosen)
-
-
-def _print(space: Space, output: Path) -> None:
-    import json
-
-    def side(embeddings: Embeddings) -> dict[str, Any]:
-        return {"words": len(embeddings), "language": embeddings.language}
-
-    described = {
-        "space": str(output),
-        "method": space.method,
-        "dim": space.dim,
-        "source": side(space.source),
-        "target": side(space.target),
-        "settings": space.settings,
-    }
-    typer.echo(json.dumps(described, ensure_ascii=False, indent=2))
-
-
-# === cli.pairs ===
-COLUMNS = ("source", "target", "score", "scaled", "label", "kind", "repeats", "left", "right")
 
 
 @app.command()
 def pairs(
-    space: Annotated[Path, typer.Argument(help="Folder of a space, as `blicer align` writes it.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="TSV file to write.")],
-    seeds: Annotated[
-        Path | None,
-        typer.Option(help="Seed dictionary; none for the preset unsupervised."),
-    ] = None,
-    preset: Annotated[
-        str | None,
-        typer.Option(help="supervised, semi_supervised, unsupervised or zero_shot."),
-    ] = None,
-    config: Annotated[
-        Path | None,
-        typer.Option(help="TOML file of settings."),
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="One setting, NAME=VALUE; may be repeated."),
-    ] = None,
-    template: Annotated[
-        str | None,
-        typer.Option(help="T1 to T16, or a text with `[w]` and, if wanted, `[L]`."),
-    ] = None,
-    encoder: Annotated[
-        str | None,
-        typer.Option(help="The encoder that will be taught, which has settings of its own; lite."),
-    ] = None,
-    keep_case: Annotated[bool, typer.Option("--keep-case", help="Do not fold case.")] = False,
-    source_name: Annotated[
-        str | None,
-        typer.Option(help="What the source language calls itself, if CLDR does not know."),
-    ] = None,
-    target_name: Annotated[
-        str | None,
-        typer.Option(help="What the target language calls itself, if CLDR does not know."),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the counts as JSON.")] = False,
+    space: Annotated[Path, Argument(help="Folder of a space, as `blicer align` writes it.")],
+    output: options.Output,
+    seeds: options.Seeds = None,
+    preset: options.Preset = None,
+    config: options.ConfigFile = None,
+    settings: options.Settings = None,
+    template: options.Template = None,
+    encoder: options.Encoder = None,
+    keep_case: options.KeepCase = False,
+    source_name: options.SourceName = None,
+    target_name: options.TargetName = None,
+    as_json: options.AsJson = False,
 ) -> None:
     """Write the training pairs of a space: every positive and hard negative with its label.
 
-    Each line is shown to the model `repeats` times in each order.
+    Each line of the table is shown to the model `repeats` times in each order.
 
     Example: `blicer pairs en-fr.space --seeds en-fr.tsv --set alpha=0.5 -o pairs.tsv`
     """
     from blicer.align.base import seed_indices
-    from blicer.align.space import Space
-    from blicer.config import Config, parse_assignments
-    from blicer.errors import InputError
-    from blicer.files import check_writable
-    from blicer.languages import language_name
-    from blicer.lexicon import Lexicon
-    from blicer.pipeline import DEFAULT_ENCODER, defaults_for
-    from blicer.progress import note
-    from blicer.templates import Template
     from blicer.training_pairs import build_pairs
 
-    overrides = parse_assignments(settings or [])
-    if template is not None:
-        overrides["template"] = template
-    if encoder is not None:
-        overrides["encoder"] = encoder
-    lexicon = Lexicon.load(seeds, lowercase=not keep_case) if seeds is not None else None
-    usual = defaults_for(len(lexicon)) if lexicon is not None else {"encoder": DEFAULT_ENCODER}
-    resolved = Config.resolve(preset, file=config, overrides=overrides, defaults=usual)
-    if seeds is not None and resolved.preset == "unsupervised":
-        raise InputError(
-            f"the preset unsupervised takes no seeds, and --seeds {seeds} was given: leave it out, "
-            "or use --preset semi_supervised"
-        )
-    if seeds is None and resolved.n_aug == 0:
-        raise InputError(
-            f"the preset {resolved.preset} needs a seed dictionary: give one with --seeds FILE, "
-            "or use --preset unsupervised"
-        )
+    lexicon = options.load_lexicon(seeds, keep_case) if seeds is not None else None
+    count = None if lexicon is None else len(lexicon)
+    named = options.given(template=template, encoder=encoder)
+    chosen = options.configure(preset, config, settings, count, named)
+    if lexicon is not None and chosen.preset == "unsupervised":
+        raise InputError("the preset unsupervised takes no seeds: leave out one of the two")
+    if lexicon is None and chosen.n_aug == 0:
+        needed = "a seed dictionary: give --seeds FILE, or use --preset unsupervised"
+        raise InputError(f"the preset {chosen.preset} needs {needed}")
     check_writable(output)
-    loaded = Space.load(space)
-    text = Template.parse(resolved.template)
-    names = ("", "")
+    loaded = blicer.Space.load(space)
+    text, names = Template.parse(chosen.template), ("", "")
     if text.needs_language:
         names = (
             language_name(loaded.source.language, source_name, side="source"),
             language_name(loaded.target.language, target_name, side="target"),
         )
-
     indices = coverage = None
     if lexicon is not None:
         indices = seed_indices(loaded.source, loaded.target, lexicon)
         coverage = lexicon.coverage(loaded.source, loaded.target)
-    loaded.use_k_csls(resolved.k_csls)
-    built = build_pairs(loaded.retriever, indices, resolved, coverage=coverage)
-    write_tsv(output, built, loaded.source, loaded.target, text, names)
-
+    loaded.use_k_csls(chosen.k_csls)
+    built = build_pairs(loaded.retriever, indices, chosen, coverage=coverage)
+    _write_pairs(output, built, loaded, text, names)
     for line in built.report.lines():
         note(line)
     note(f"wrote {len(built)} pairs to {output}")
     if as_json:
-        import json
-
-        summary = {
-            "output": str(output),
-            **built.report.to_dict(),
-            "scaling": built.scaling.to_dict(),
-            "config": resolved.to_dict(),
-        }
-        typer.echo(json.dumps(summary, ensure_ascii=False, indent=2))
+        facts = {"scaling": built.scaling.to_dict(), "config": chosen.to_dict()}
+        options.echo_json({"output": str(output), **built.report.to_dict(), **facts})
 
 
-def write_tsv(
+def _write_pairs(
     path: Path,
     built: TrainingPairs,
-    source: Embeddings,
-    target: Embeddings,
+    space: blicer.Space,
     template: Template,
     names: tuple[str, str],
 ) -> None:
-    """One line per pair, in the order of the training set (positives first)."""
-    from blicer.files import atomic_write
+    """One line a pair, in the order of the training set (positives first)."""
     from blicer.training_pairs import KINDS
 
+    source, target = space.source.words, space.target.words
     # Without repeats, the first half of the examples is every pair once, in the first order.
-    shown = built.examples(source.words, target.words, template, names, repeat=False)
-    rows = zip(
-        (_cell(source.words[index]) for index in built.source.tolist()),
-        (_cell(target.words[index]) for index in built.target.tolist()),
-        (f"{value:.6f}" for value in built.score.tolist()),
-        (f"{value:.6f}" for value in built.scaled.tolist()),
-        (f"{value:.6f}" for value in built.label.tolist()),
-        (KINDS[kind] for kind in built.kind.tolist()),
-        (str(weight) for weight in built.weight.tolist()),
-        map(_cell, shown.left[: len(built)]),
-        map(_cell, shown.right[: len(built)]),
-        strict=True,
-    )
+    shown = built.examples(source, target, template, names, repeat=False)
     with atomic_write(path) as file:
-        file.write("\t".join(COLUMNS) + "\n")
-        file.writelines("\t".join(row) + "\n" for row in rows)
-
-
-def _cell(text: str) -> str:
-    """A word with a tab or a line end in it must not break the table."""
-    return text.replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r")
+        file.write(tsv_row(COLUMNS))
+        for row in range(len(built)):
+            words = source[built.source[row]], target[built.target[row]]
+            numbers = (built.score[row], built.scaled[row], built.label[row])
+            kind, repeats = KINDS[built.kind[row]], str(built.weight[row])
+            texts = shown.left[row], shown.right[row]
+            file.write(tsv_row([*words, *(f"{n:.6f}" for n in numbers), kind, repeats, *texts]))

@@ -3,37 +3,35 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Exit, Option, echo
 
-from blicer.cli import app
+import blicer
+from blicer.cli import app, options
+from blicer.config import AUTO
+from blicer.dictionary import FORMATS, format_of
+from blicer.dictionary import induce as write_dictionary
+from blicer.errors import EXIT_FAILURE, FileError, InputError
+from blicer.files import check_writable
+from blicer.progress import note
 
 if TYPE_CHECKING:
     from blicer.translator import Translation
 
-TRANSLATOR = Annotated[Path, typer.Argument(help="Folder of a translator.")]
-K = Annotated[int, typer.Option("-k", min=1, help="Translations a word, at most.")]
-REVERSE = Annotated[bool, typer.Option("--reverse", help="From the target language back.")]
-CONFIDENCE = Annotated[
-    float, typer.Option(min=0.0, max=1.0, help="Leave out what is less sure than this.")
-]
-DEVICE = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")]
-
 
 @app.command()
 def translate(
-    translator: TRANSLATOR,
-    words: Annotated[
-        list[str] | None, typer.Argument(help="Words; or give --file, or a pipe.")
-    ] = None,
-    file: Annotated[Path | None, typer.Option(help="Words, one a line.")] = None,
-    k: K = 1,
-    reverse: REVERSE = False,
-    min_confidence: CONFIDENCE = 0.0,
-    device: DEVICE = "auto",
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a word.")] = False,
+    translator: options.TranslatorFolder,
+    words: Annotated[list[str] | None, Argument(help="Words; or --file, or a pipe.")] = None,
+    file: Annotated[Path | None, Option(help="Words, one a line.")] = None,
+    k: options.K = 1,
+    reverse: options.Reverse = False,
+    min_confidence: options.MinConfidence = 0.0,
+    device: options.Device = None,
+    as_json: options.AsJson = False,
 ) -> None:
     """Translate words, from arguments, a file or a pipe.
 
@@ -41,37 +39,35 @@ def translate(
 
     Example: `blicer translate en-fr house dog -k 3`
     """
-    from blicer.errors import EXIT_FAILURE, InputError
-    from blicer.translator import Translator
-
     asked = _words(words, file)
     if not asked:
         raise InputError("there is nothing to translate: give words, --file FILE, or a pipe")
-    loaded = Translator.load(translator, device=device)
+    loaded = blicer.Translator.load(translator, device=device or AUTO)
     found = loaded.translate_stream(asked, k, reverse=reverse, min_confidence=min_confidence)
     known = 0
     for entry in found:
         known += entry.known
-        typer.echo(_json(entry) if as_json else _line(entry))
+        if as_json:
+            options.echo_json(asdict(entry), indent=None)
+        else:
+            echo(_line(entry))
     if not known:
-        raise typer.Exit(EXIT_FAILURE)
+        raise Exit(EXIT_FAILURE)
 
 
 @app.command()
 def induce(
-    translator: TRANSLATOR,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Dictionary to write.")],
-    words: Annotated[
-        int | None, typer.Option("--words", "-n", min=1, help="Only the n most frequent words.")
-    ] = None,
-    k: K = 1,
-    reverse: REVERSE = False,
-    min_confidence: CONFIDENCE = 0.0,
+    translator: options.TranslatorFolder,
+    output: options.Output,
+    words: Annotated[int | None, Option("--words", "-n", min=1, help="Most frequent.")] = None,
+    k: options.K = 1,
+    reverse: options.Reverse = False,
+    min_confidence: options.MinConfidence = 0.0,
     format: Annotated[
-        str | None, typer.Option(help="tsv, csv or jsonl; by the file's ending if not given.")
+        str | None, Option(help=f"{options.listed(FORMATS)}; by default by the file's ending.")
     ] = None,
-    device: DEVICE = "auto",
-    as_json: Annotated[bool, typer.Option("--json", help="Print the counts as JSON.")] = False,
+    device: options.Device = None,
+    as_json: options.AsJson = False,
 ) -> None:
     """Write a dictionary of the n most frequent words, or of all.
 
@@ -79,21 +75,12 @@ def induce(
 
     Example: `blicer induce en-fr -n 20000 -k 3 --min-confidence 0.5 -o en-fr.tsv`
     """
-    import json
-
-    from blicer.dictionary import format_of
-    from blicer.dictionary import induce as run
-    from blicer.errors import FileError
-    from blicer.files import check_writable
-    from blicer.progress import note
-    from blicer.translator import Translator
-
     format_of(output, format)
     if output.is_dir():
         raise FileError(output, "is a folder; expected the name of a dictionary file")
     check_writable(output)
-    loaded = Translator.load(translator, device=device)
-    done = run(
+    loaded = blicer.Translator.load(translator, device=device or AUTO)
+    done = write_dictionary(
         loaded,
         output,
         words=words,
@@ -107,18 +94,11 @@ def induce(
         + (f"; {done.words - done.translated} had nothing sure enough" if min_confidence else "")
     )
     if as_json:
-        summary = {
-            "output": str(done.path),
-            "words": done.words,
-            "translated": done.translated,
-            "entries": done.entries,
-        }
-        typer.echo(json.dumps(summary, ensure_ascii=False))
+        counts = {"words": done.words, "translated": done.translated, "entries": done.entries}
+        options.echo_json({"output": str(done.path), **counts}, indent=None)
 
 
 def _words(words: list[str] | None, file: Path | None) -> list[str]:
-    from blicer.errors import FileError, InputError
-
     if words and file is not None:
         raise InputError("give either words or --file, not both")
     if words:
@@ -148,10 +128,3 @@ def _line(entry: Translation) -> str:
         sure = "" if candidate.confidence is None else f" ({candidate.confidence:.2f})"
         cells.append(f"{candidate.word}{sure}")
     return entry.word + "\t" + "\t".join(cells)
-
-
-def _json(entry: Translation) -> str:
-    import json
-    from dataclasses import asdict
-
-    return json.dumps(asdict(entry), ensure_ascii=False)

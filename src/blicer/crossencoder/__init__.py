@@ -1,4 +1,1 @@
-"""The cross-encoder's workings: tokens of pairs, training, checkpoints, fast scoring.
-
-``blicer.crossencoder.model.Reranker`` is the way in; nothing here knows of spaces or dictionaries.
-"""
+"""The cross-encoder (docs/method.md §3 and §4); ``blicer.crossencoder.model.Reranker`` first."""

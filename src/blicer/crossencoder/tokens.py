@@ -11,16 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from blicer.encoders.loading import Ints
 from blicer.errors import InputError
 
-# === crossencoder.pair_tokens ===
-Ints = NDArray[np.int64]
 CHECKED_PAIRS = 24
 KEPT_TEXTS = 1_000_000
 
@@ -33,53 +34,55 @@ def _ragged_arange(lengths: Ints) -> Ints:
 
 @dataclass(frozen=True)
 class PairTokens:
-    """Token ids of n pairs, one after another; row i is ``ids[offsets[i]:offsets[i + 1]]``."""
+    """Token ids of n pairs, one after another; row i is ``ids[starts[i]:starts[i] + lengths[i]]``.
+
+    The tokenizer says how batches are padded, and whether the model reads token types.
+    """
 
     ids: Ints
     types: NDArray[np.int8]
-    offsets: Ints
-    pad_id: int
-    pad_left: bool
-    with_types: bool
+    lengths: Ints
+    tokenizer: Any
 
     def __len__(self) -> int:
-        return len(self.offsets) - 1
+        return len(self.lengths)
 
-    @property
-    def lengths(self) -> Ints:
-        return np.diff(self.offsets)
+    @cached_property
+    def starts(self) -> Ints:
+        return np.cumsum(self.lengths) - self.lengths
 
     def batch(self, rows: Ints, device: torch.device) -> dict[str, torch.Tensor]:
         """The model's inputs for some rows, padded to the longest of them only."""
-        lengths = self.offsets[rows + 1] - self.offsets[rows]
-        width = int(lengths.max())
+        lengths = self.lengths[rows]
+        shape = (len(rows), int(lengths.max()))
         within = _ragged_arange(lengths)
-        row = np.repeat(np.arange(len(rows)), lengths)
-        column = within + np.repeat(width - lengths, lengths) if self.pad_left else within
-        source = within + np.repeat(self.offsets[rows], lengths)
-        ids = np.full((len(rows), width), self.pad_id, dtype=np.int64)
-        mask = np.zeros((len(rows), width), dtype=np.int64)
-        ids[row, column] = self.ids[source]
-        mask[row, column] = 1
-        inputs = {"input_ids": ids, "attention_mask": mask}
-        if self.with_types:
-            inputs["token_type_ids"] = np.zeros((len(rows), width), dtype=np.int64)
+        row, column = np.repeat(np.arange(len(rows)), lengths), within
+        if self.tokenizer.padding_side == "left":
+            column = within + np.repeat(shape[1] - lengths, lengths)
+        source = within + np.repeat(self.starts[rows], lengths)
+        inputs = {
+            "input_ids": np.full(shape, self.tokenizer.pad_token_id),
+            "attention_mask": np.zeros(shape, dtype=np.int64),
+        }
+        inputs["input_ids"][row, column] = self.ids[source]
+        inputs["attention_mask"][row, column] = 1
+        if "token_type_ids" in self.tokenizer.model_input_names:
+            inputs["token_type_ids"] = np.zeros(shape, dtype=np.int64)
             inputs["token_type_ids"][row, column] = self.types[source]
         return {name: torch.from_numpy(value).to(device) for name, value in inputs.items()}
 
 
 @dataclass(frozen=True)
-class _Layout:
-    """Special tokens before, between and after the two texts, and the type of each section."""
+class _Section:
+    """Part of every pair: special tokens, or the place of the left (0) or right (1) text."""
 
-    before: Ints
-    between: Ints
-    after: Ints
-    types: tuple[NDArray[np.int8], int, NDArray[np.int8], int, NDArray[np.int8]]
+    text: int | None
+    specials: Ints
+    type: int
 
 
 class PairEncoder:
-    """Turns text pairs into :class:`PairTokens` with a Hugging Face tokenizer."""
+    """Turns text pairs into ``PairTokens`` with a Hugging Face tokenizer."""
 
     def __init__(self, tokenizer: Any, max_length: int) -> None:
         if tokenizer.pad_token_id is None:
@@ -95,48 +98,37 @@ class PairEncoder:
                 f"to a pair, so at least {specials + 2} are needed"
             )
 
-    @property
-    def assembles(self) -> bool:
-        """Whether pairs are put together here (True) or by the tokenizer, one by one (False)."""
-        return self._layout is not None
-
     def encode(self, left: Sequence[str], right: Sequence[str]) -> PairTokens:
+        """Tokens of each pair ``(left[i], right[i])``, cut to ``max_length``."""
         if self._layout is None:
             return self._ask_tokenizer(left, right)
         tokens = self._assemble(left, right, self._layout)
-        if not self._checked and len(tokens):
-            order = np.argsort(-tokens.lengths, kind="stable")
-            sample = order[np.unique(np.linspace(0, len(order) - 1, CHECKED_PAIRS).astype(int))]
-            if not self._agrees([left[i] for i in sample], [right[i] for i in sample]):
-                self._layout = None
-                return self._ask_tokenizer(left, right)
+        if self._checked or not len(tokens):
+            return tokens
+        # The first time, compare some pairs and some long texts with the tokenizer's own answer.
+        by_length = np.argsort(-tokens.lengths, kind="stable")
+        sample = by_length[np.linspace(0, len(tokens) - 1, CHECKED_PAIRS).astype(int)]
+        probes = ["a", "a b c", "a b " * self.max_length, "b a c " * self.max_length]
+        some = [left[i] for i in sample] + [text for text in probes for _ in probes]
+        others = [right[i] for i in sample] + probes * len(probes)
+        if self._agrees(some, others, self._layout):
             self._checked = True
-        return tokens
-
-    def _tokens(self, ids: Ints, types: NDArray[np.int8], lengths: Ints) -> PairTokens:
-        return PairTokens(
-            ids=ids,
-            types=types,
-            offsets=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
-            pad_id=int(self.tokenizer.pad_token_id),
-            pad_left=self.tokenizer.padding_side == "left",
-            with_types="token_type_ids" in self.tokenizer.model_input_names,
-        )
+            return tokens
+        self._layout = None
+        return self._ask_tokenizer(left, right)
 
     def _ask_tokenizer(self, left: Sequence[str], right: Sequence[str]) -> PairTokens:
-        if not len(left):
-            return self._tokens(np.zeros(0, np.int64), np.zeros(0, np.int8), np.zeros(0, np.int64))
-        answer = self.tokenizer(
-            list(left),
-            list(right),
-            truncation="longest_first",
-            max_length=self.max_length,
-            return_token_type_ids=True,
+        ids, types = [], []
+        if len(left):
+            options = {"truncation": "longest_first", "max_length": self.max_length}
+            answer = self.tokenizer(list(left), list(right), return_token_type_ids=True, **options)
+            ids, types = answer["input_ids"], answer["token_type_ids"]
+        return PairTokens(
+            np.array([token for row in ids for token in row], np.int64),
+            np.array([kind for row in types for kind in row], np.int8),
+            np.array([len(row) for row in ids], np.int64),
+            self.tokenizer,
         )
-        lengths = np.array([len(row) for row in answer["input_ids"]], dtype=np.int64)
-        ids = np.concatenate([np.asarray(row, dtype=np.int64) for row in answer["input_ids"]])
-        types = np.concatenate([np.asarray(row, dtype=np.int8) for row in answer["token_type_ids"]])
-        return self._tokens(ids, types, lengths)
 
     def _text_pieces(self, texts: Sequence[str]) -> list[Ints]:
         if len(self._pieces) > KEPT_TEXTS:
@@ -147,89 +139,61 @@ class PairEncoder:
             # A call of the tokenizer leaves its truncation and padding switched on in the backend.
             backend.no_truncation()
             backend.no_padding()
-            for text, found in zip(
-                new, backend.encode_batch_fast(new, add_special_tokens=False), strict=True
-            ):
-                self._pieces[text] = np.asarray(found.ids, dtype=np.int64)
+            found = backend.encode_batch_fast(new, add_special_tokens=False)
+            for text, pieces in zip(new, found, strict=True):
+                self._pieces[text] = np.asarray(pieces.ids, dtype=np.int64)
         return [self._pieces[text] for text in texts]
 
-    def _assemble(self, left: Sequence[str], right: Sequence[str], layout: _Layout) -> PairTokens:
+    def _assemble(
+        self, left: Sequence[str], right: Sequence[str], layout: list[_Section]
+    ) -> PairTokens:
         place: dict[str, int] = {}
-        first = np.array([place.setdefault(text, len(place)) for text in left], dtype=np.int64)
-        second = np.array([place.setdefault(text, len(place)) for text in right], dtype=np.int64)
+        asked = [
+            np.array([place.setdefault(text, len(place)) for text in texts], dtype=np.int64)
+            for texts in (left, right)
+        ]
         pieces = self._text_pieces(list(place))
         sizes = np.array([len(piece) for piece in pieces], dtype=np.int64)
-        flat = np.concatenate(pieces) if pieces else np.zeros(0, dtype=np.int64)
         starts = np.cumsum(sizes) - sizes
+        flat = np.concatenate([*pieces, *(section.specials for section in layout)])
+        room = self.max_length - sum(len(section.specials) for section in layout)
+        kept = longest_first(sizes[asked[0]], sizes[asked[1]], room)
+        # For each pair and section: where its tokens start in ``flat``, and how many they are.
+        start = np.empty((len(left), len(layout)), dtype=np.int64)
+        count = np.empty_like(start)
+        end = sizes.sum()
+        for column, section in enumerate(layout):
+            if section.text is None:
+                start[:, column], count[:, column] = end, len(section.specials)
+                end += len(section.specials)
+            else:
+                start[:, column] = starts[asked[section.text]]
+                count[:, column] = kept[section.text]
+        counts = count.ravel()
+        ids = flat[np.repeat(start.ravel(), counts) + _ragged_arange(counts)]
+        types = np.array([section.type for section in layout] * len(left), dtype=np.int8)
+        return PairTokens(ids, np.repeat(types, counts), count.sum(axis=1), self.tokenizer)
 
-        specials = len(layout.before) + len(layout.between) + len(layout.after)
-        room = self.max_length - specials
-        n_first, n_second = longest_first(sizes[first], sizes[second], room)
-        lengths = n_first + n_second + specials
-        offsets = np.cumsum(lengths) - lengths
-        ids = np.empty(int(lengths.sum()), dtype=np.int64)
-        types = np.zeros(len(ids), dtype=np.int8)
-
-        def put_special(at: Ints, values: Ints, kinds: NDArray[np.int8]) -> Ints:
-            for i, (value, kind) in enumerate(zip(values, kinds, strict=True)):
-                ids[at + i], types[at + i] = value, kind
-            return at + len(values)
-
-        def put_text(at: Ints, which: Ints, count: Ints, kind: int) -> Ints:
-            within = _ragged_arange(count)
-            target = np.repeat(at, count) + within
-            ids[target] = flat[np.repeat(starts[which], count) + within]
-            types[target] = kind
-            return at + count
-
-        at = put_special(offsets, layout.before, layout.types[0])
-        at = put_text(at, first, n_first, layout.types[1])
-        at = put_special(at, layout.between, layout.types[2])
-        at = put_text(at, second, n_second, layout.types[3])
-        put_special(at, layout.after, layout.types[4])
-        return self._tokens(ids, types, lengths)
-
-    def _read_layout(self) -> _Layout | None:
-        tokenizer = self.tokenizer
-        if not getattr(tokenizer, "is_fast", False) or tokenizer.truncation_side != "right":
+    def _read_layout(self) -> list[_Section] | None:
+        fast = getattr(self.tokenizer, "is_fast", False)
+        if not fast or self.tokenizer.truncation_side != "right":
             return None
-        probe = tokenizer("a", "a", return_token_type_ids=True)
-        sides = probe.sequence_ids(0)
-        if 0 not in sides or 1 not in sides:
-            return None
-        begin, end = sides.index(0), len(sides) - 1 - sides[::-1].index(0)
-        begin2, end2 = sides.index(1), len(sides) - 1 - sides[::-1].index(1)
-        if end > begin2:
-            return None
-        ids = np.asarray(probe["input_ids"], dtype=np.int64)
-        types = np.asarray(probe["token_type_ids"], dtype=np.int8)
-        layout = _Layout(
-            before=ids[:begin],
-            between=ids[end + 1 : begin2],
-            after=ids[end2 + 1 :],
-            types=(
-                types[:begin],
-                int(types[begin]),
-                types[end + 1 : begin2],
-                int(types[begin2]),
-                types[end2 + 1 :],
-            ),
-        )
-        long, longer = "a b " * self.max_length, "b a c " * self.max_length
-        texts = ["a", "a b c", long, longer]
-        left = [text for text in texts for _ in texts]
-        self._layout = layout
-        return layout if self._agrees(left, texts * len(texts)) else None
+        probe = self.tokenizer("a", "a", return_token_type_ids=True)
+        parts = (probe["input_ids"], probe.sequence_ids(0), probe["token_type_ids"])
+        layout = []
+        for (text, kind), run in groupby(zip(*parts, strict=True), key=lambda token: token[1:]):
+            specials = [token for token, *_ in run] if text is None else []
+            layout.append(_Section(text, np.array(specials, dtype=np.int64), kind))
+        texts = [section.text for section in layout if section.text is not None]
+        return layout if texts == [0, 1] else None
 
-    def _agrees(self, left: Sequence[str], right: Sequence[str]) -> bool:
-        if self._layout is None:
-            return False
-        ours = self._assemble(left, right, self._layout)
-        theirs = self._ask_tokenizer(left, right)
+    def _agrees(self, left: Sequence[str], right: Sequence[str], layout: list[_Section]) -> bool:
+        """Whether assembled pairs are those that the tokenizer itself gives."""
+        ours, theirs = self._assemble(left, right, layout), self._ask_tokenizer(left, right)
         return (
-            np.array_equal(ours.offsets, theirs.offsets)
+            np.array_equal(ours.lengths, theirs.lengths)
             and np.array_equal(ours.ids, theirs.ids)
-            and (not ours.with_types or np.array_equal(ours.types, theirs.types))
+            and np.array_equal(ours.types, theirs.types)
         )
 
 

@@ -1,28 +1,22 @@
-"""The training loop of the cross-encoder (METHOD.md §3): BCE with logits on soft labels, AdamW.
+"""The training loop of the cross-encoder (docs/method.md §3): AdamW on BCE with soft labels.
 
-Why not sentence-transformers' CrossEncoderTrainer: it stands on the Trainer of transformers, whose
-checkpoints are written in place (a kill in the middle leaves half a folder that a resume then
-picks) with pickles in them, which does not know whether data or settings have changed since, and
-which needs the ``datasets`` package and re-tokenises every batch. Here a run is a pure function of
-(data, settings, initial weights): the order of an epoch and the dropout of a step are drawn from
-``(seed, epoch)`` and ``(seed, step)``, so a checkpoint holds weights and optimiser moments and
-nothing else, and a resumed run ends with the same bits as an uninterrupted one. The saved model is
-the same plain folder that the trainer would have written.
+A run is a pure function of (data, settings, initial weights): the order of an epoch and the dropout
+of a step are drawn from ``(seed, epoch)`` and ``(seed, step)``. So a checkpoint holds weights and
+optimiser moments and nothing else, and a resumed run ends with the same bits as an uninterrupted
+one. (sentence-transformers' trainer writes checkpoints in place, with pickles in them, resumes them
+whatever has changed since, needs ``datasets`` and tokenises every batch again.)
 
 What makes it cheap: texts are tokenised once; a random batch is sorted by length and cut into
 micro-batches padded on their own, whose gradients add up to exactly the batch's; of the embedding
-table only the rows that occur are trained (see :mod:`blicer.crossencoder.embedding_rows`).
+table only the rows that occur are trained (``blicer.encoders.tuning``).
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import time
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
-from pathlib import Path
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -30,12 +24,18 @@ import torch
 from numpy.typing import NDArray
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from blicer.crossencoder.scoring import CPU_TOKENS, GPU_TOKENS, token_batches
-from blicer.crossencoder.settings import TrainingSettings
-from blicer.crossencoder.tokens import Ints, PairTokens
-from blicer.encoders.checkpoints import Checkpoints
-from blicer.encoders.loading import input_names
-from blicer.encoders.optimiser import (
+from blicer.config import CROSS_ENCODER, Config
+from blicer.crossencoder.tokens import PairTokens
+from blicer.encoders.loading import (
+    Ints,
+    batch_cost,
+    fingerprint,
+    input_names,
+    resolve_precision,
+    token_batches,
+)
+from blicer.encoders.tuning import (
+    Checkpoints,
     make_optimiser,
     optimiser_tensors,
     restore_optimiser,
@@ -43,76 +43,10 @@ from blicer.encoders.optimiser import (
     set_step,
     train_rows_only,
 )
+from blicer.errors import MissingDependency
+from blicer.files import digest
 from blicer.progress import note, task
 
-
-# === crossencoder.parallel ===
-class Workers:
-    """The processes that train together; on its own this is one process without overhead."""
-
-    rank, count = 0, 1
-
-    @property
-    def is_main(self) -> bool:
-        return self.rank == 0
-
-    def wrap(self, model: Any) -> Any:
-        return model
-
-    def share(self, rows: Ints) -> tuple[Ints, bool]:
-        """This process's rows, and whether they count (a process without any gets a dummy)."""
-        return rows, True
-
-    def hold_back(self, model: Any, on: bool) -> AbstractContextManager[Any]:
-        """While on, gradients are not exchanged yet."""
-        return nullcontext()
-
-    def mean(self, value: torch.Tensor) -> float:
-        return float(value)
-
-    def wait(self) -> None:
-        pass
-
-
-class AccelerateWorkers(Workers):
-    def __init__(self, device: torch.device) -> None:
-        from accelerate import Accelerator, DistributedDataParallelKwargs
-
-        self.accelerator = Accelerator(
-            mixed_precision="no",  # autocast is ours, the same as in a single process
-            cpu=device.type == "cpu",
-            kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=True)],
-        )
-        self.device = self.accelerator.device
-        self.rank = self.accelerator.process_index
-        self.count = self.accelerator.num_processes
-
-    def wrap(self, model: Any) -> Any:
-        return self.accelerator.prepare_model(model)
-
-    def share(self, rows: Ints) -> tuple[Ints, bool]:
-        mine = rows[self.rank :: self.count]
-        return (mine, True) if len(mine) else (rows[:1], False)
-
-    def hold_back(self, model: Any, on: bool) -> AbstractContextManager[Any]:
-        held: AbstractContextManager[Any] = self.accelerator.no_sync(model) if on else nullcontext()
-        return held
-
-    def mean(self, value: torch.Tensor) -> float:
-        return float(self.accelerator.reduce(value, reduction="mean"))
-
-    def wait(self) -> None:
-        self.accelerator.wait_for_everyone()
-
-
-def find_workers(device: torch.device) -> Workers:
-    """accelerate's processes when launched under it (or torchrun), otherwise this one alone."""
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        return AccelerateWorkers(device)
-    return Workers()
-
-
-# === crossencoder.training ===
 CPU_MICRO_BATCH = 64
 
 
@@ -128,166 +62,166 @@ class LabelledPairs:
         return len(self.labels)
 
     def digest(self) -> str:
-        whole = hashlib.sha256()
         tokens = self.tokens
-        for array in (tokens.ids, tokens.types, tokens.offsets, self.labels, self.weights):
-            whole.update(np.ascontiguousarray(array).data)
-        return whole.hexdigest()
+        return digest(tokens.ids, tokens.types, tokens.lengths, self.labels, self.weights)
 
 
 @dataclass
 class TrainingReport:
-    """What happened: losses by step, and where training stopped."""
+    """How a training run went."""
 
     fingerprint: str
-    steps: int = 0
-    planned_steps: int = 0
+    """Hash of everything that decides the final weights."""
+    pairs: int
+    planned_steps: int
     resumed_from: int = 0
     seconds: float = 0.0
-    losses: list[tuple[int, float]] = field(default_factory=list)
-    held_out_losses: list[tuple[int, float]] = field(default_factory=list)
-    best_step: int | None = None
+    losses: list[float] = field(default_factory=list)
+    """Of every step."""
+    held_out_losses: list[float] = field(default_factory=list)
+    """Of every look at the held-out pairs."""
 
-
-def run_fingerprint(
-    settings: TrainingSettings,
-    data: LabelledPairs,
-    held_out: LabelledPairs | None,
-    initial: str,
-    *conditions: object,
-) -> str:
-    """A digest of everything that decides the final weights."""
-    parts = [
-        settings.to_dict(),
-        data.digest(),
-        held_out.digest() if held_out else None,
-        initial,
-        [str(condition) for condition in conditions],
-    ]
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+    @property
+    def looks_without_gain(self) -> int:
+        """Looks since the lowest held-out loss (the earlier of equals)."""
+        losses = self.held_out_losses
+        return len(losses) - 1 - losses.index(min(losses)) if losses else 0
 
 
 class Run:
-    """One training run; :meth:`train` takes it to the end from wherever a checkpoint is."""
+    """One training run; ``train`` takes it to the end from wherever a checkpoint is.
+
+    Under torchrun or accelerate several processes share every step: ``rank`` is this process.
+    """
 
     def __init__(
         self,
         model: Any,
         data: LabelledPairs,
-        settings: TrainingSettings,
+        config: Config,
         *,
         device: torch.device,
-        autocast: torch.dtype | None = None,
-        fingerprint: str = "",
-        checkpoint_folder: str | Path | None = None,
-        checkpoint_steps: int | None = None,
+        precision: str = "auto",
         held_out: LabelledPairs | None = None,
-        workers: Workers | None = None,
     ) -> None:
-        self.model, self.data, self.settings = model, data, settings
-        self.device, self.autocast, self.held_out = device, autocast, held_out
-        self.workers = workers or Workers()
-        self.steps_per_epoch = -(-len(data) // settings.batch_size)
-        self.total = self.steps_per_epoch * settings.epochs
-        self.checkpoint_steps = checkpoint_steps
-        self.report = TrainingReport(fingerprint, planned_steps=self.total)
-        self.store = Checkpoints(checkpoint_folder, fingerprint) if checkpoint_folder else None
+        self.model, self.data, self.config, self.held_out = model, data, config, held_out
+        self.device, self.rank, self.processes = device, 0, 1
+        self.accelerator = _find_accelerator(device)
+        if self.accelerator:
+            self.device = self.accelerator.device
+            self.rank = self.accelerator.process_index
+            self.processes = self.accelerator.num_processes
+        self.autocast = resolve_precision(precision, self.device, model)
+        self.steps_per_epoch = -(-len(data) // config.batch_size)
+        self.total = self.steps_per_epoch * config.epochs
+        settings = config.only(CROSS_ENCODER) | {"encoder": fingerprint(model)}
+        where = (str(self.autocast), self.device.type, self.processes)
+        decisive = digest(settings, data.digest(), held_out and held_out.digest(), where)
+        self.report = TrainingReport(decisive, len(data), self.total)
         self.names = input_names(model)
-        self.micro = settings.micro_batch_size or (
-            CPU_MICRO_BATCH if device.type == "cpu" else settings.batch_size
-        )
-        self.scaler = torch.amp.GradScaler(device.type, enabled=autocast == torch.float16)
+        usual = CPU_MICRO_BATCH if self.device.type == "cpu" else config.batch_size
+        self.micro = config.micro_batch_size or usual
+        self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.autocast == torch.float16)
         self.mean_weight = float(data.weights.mean())
         self.mean: dict[str, torch.Tensor] = {}
         self.best: dict[str, torch.Tensor] = {}
-        self.looks_without_gain = 0
         self._epoch, self._order = -1, np.zeros(0, dtype=np.int64)
 
-    # -- the run -----------------------------------------------------------------------------
-
-    def train(self) -> TrainingReport:
+    def train(self, checkpoints: Checkpoints | None = None, every: int | None = None) -> Any:
+        """Returns the trained model; ``every``: steps between checkpoints instead of a time."""
         started = time.monotonic()
+        if self.config.lora_rank:
+            self.model = add_lora(self.model, self.config)
         model = self.model.to(self.device)
         used = [self.data.tokens.ids] + ([self.held_out.tokens.ids] if self.held_out else [])
-        restore_table = train_rows_only(model, rows_in_use(used, self.data.tokens.pad_id))
+        restore_table = train_rows_only(
+            model, rows_in_use(used, self.data.tokens.tokenizer.pad_token_id)
+        )
         try:
-            self.optimiser = make_optimiser(model, self.settings)
+            self.optimiser = make_optimiser(model, self.config)
             self.trained = {n: p for n, p in model.named_parameters() if p.requires_grad}
-            start = self._resume()
-            self.wrapped = self.workers.wrap(model)
-            with torch.random.fork_rng(), task("Training", self.total) as progress:
-                progress.advance(start)
+            if checkpoints is not None:
+                self._resume(checkpoints)
+            self.wrapped = self.accelerator.prepare_model(model) if self.accelerator else model
+            with torch.random.fork_rng():
                 model.train()
-                self._loop(start, progress)
-            self._take_result()
+                self._loop(checkpoints, every)
+            with torch.no_grad():
+                for name, value in (self.best or self.mean).items():
+                    self.trained[name].copy_(value)
         finally:
             restore_table()
             model.eval()
         self.report.seconds = time.monotonic() - started
-        return self.report
+        return model.merge_and_unload() if self.config.lora_rank else model
 
-    def _loop(self, start: int, progress: Any) -> None:
+    def _loop(self, checkpoints: Checkpoints | None, every: int | None) -> None:
         smooth: float | None = None
-        for step in range(start, self.total):
-            if self._out_of_patience():
-                break
-            loss = self._step(step)
-            smooth = loss if smooth is None else 0.95 * smooth + 0.05 * loss
-            self.report.losses.append((step, loss))
-            self.report.steps = step + 1
-            self._average(step)
-            if self._look_due(step):
+        losses, patience = self.report.losses, self.config.early_stopping
+        with task("Training", self.total) as progress:
+            progress.advance(len(losses))
+            for step in range(len(losses), self.total):
+                if patience and self.report.looks_without_gain >= patience:
+                    break
+                loss = self._step(step)
+                smooth = loss if smooth is None else 0.95 * smooth + 0.05 * loss
+                losses.append(loss)
+                self._average(step)
                 self._look(step)
-            progress.advance(1, status=f"loss {smooth:.4f}")
-            if step + 1 < self.total and self._save_due(step + 1):
-                self._save(step + 1)
+                progress.advance(1, status=f"loss {smooth:.4f}")
+                if checkpoints is None or self.rank > 0 or step + 1 == self.total:
+                    continue
+                if (step + 1) % every == 0 if every else checkpoints.due():
+                    self._save(checkpoints)
 
     def rows(self, step: int) -> Ints:
         """The rows of a step's batch; an epoch's order depends on the seed and the epoch alone."""
         epoch, place = divmod(step, self.steps_per_epoch)
         if epoch != self._epoch:
-            generator = np.random.default_rng([self.settings.seed, epoch])
+            generator = np.random.default_rng([self.config.seed, epoch])
             self._epoch, self._order = epoch, generator.permutation(len(self.data))
-        size = self.settings.batch_size
+        size = self.config.batch_size
         return self._order[place * size : (place + 1) * size]
 
     def _step(self, step: int) -> float:
-        torch.manual_seed(_mix_seed(self.settings.seed, step, self.workers.rank))
-        frozen = set_step(self.optimiser, self.settings, step, self.total)
-        if self.workers.count == 1 and self.settings.freeze_embeddings:
+        torch.manual_seed(_mix_seed(self.config.seed, step, self.rank))
+        frozen = set_step(self.optimiser, self.config, step, self.total)
+        if self.processes == 1 and self.config.freeze_embeddings:
             # Saves the backward pass into the table; with several processes it must stay wired.
             for parameter in self.trained.values():
                 parameter.requires_grad_(not any(parameter is other for other in frozen))
         rows = self.rows(step)
         rows = rows[np.argsort(-self.data.tokens.lengths[rows], kind="stable")]
         # Dividing by the mean weight of all pairs, not of this batch, keeps the gradient unbiased.
-        scale = self.workers.count / (len(rows) * self.mean_weight)
+        scale = self.processes / (len(rows) * self.mean_weight)
         chunks = [rows[i : i + self.micro] for i in range(0, len(rows), self.micro)]
         total = torch.zeros((), device=self.device)
         for i, chunk in enumerate(chunks):
-            mine, counted = self.workers.share(chunk)
-            with self.workers.hold_back(self.wrapped, i + 1 < len(chunks)):
-                loss = self._loss(self.wrapped, self.data, mine, counted) * scale
+            mine = chunk[self.rank :: self.processes]
+            # Gradients are exchanged after the last chunk; without a row a process sends zeros.
+            hold_back = self.accelerator and i + 1 < len(chunks)
+            with self.accelerator.no_sync(self.wrapped) if hold_back else nullcontext():
+                loss = self._loss(self.wrapped, self.data, mine if len(mine) else chunk[:1])
+                loss = loss * scale * float(len(mine) > 0)
                 self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
             total += loss.detach()
         self.scaler.unscale_(self.optimiser)
         for parameter in frozen:
             parameter.grad = None
-        torch.nn.utils.clip_grad_norm_(self.trained.values(), self.settings.max_grad_norm)
+        torch.nn.utils.clip_grad_norm_(self.trained.values(), self.config.max_grad_norm)
         self.scaler.step(self.optimiser)
         self.scaler.update()
         self.optimiser.zero_grad(set_to_none=True)
-        return self.workers.mean(total)
+        return float(self.accelerator.reduce(total, "mean") if self.accelerator else total)
 
-    def _loss(self, model: Any, data: LabelledPairs, rows: Ints, counted: bool) -> torch.Tensor:
+    def _loss(self, model: Any, data: LabelledPairs, rows: Ints) -> torch.Tensor:
         """Weighted sum of BCEWithLogitsLoss over some rows."""
         inputs = {k: v for k, v in data.tokens.batch(rows, self.device).items() if k in self.names}
-        with torch.autocast(
-            self.device.type, dtype=self.autocast, enabled=self.autocast is not None
-        ):
+        half = self.autocast is not None
+        with torch.autocast(self.device.type, dtype=self.autocast, enabled=half):
             logits = model(**inputs).logits[:, 0]
         labels = torch.from_numpy(data.labels[rows]).to(self.device)
-        weights = torch.from_numpy(data.weights[rows]).to(self.device) * float(counted)
+        weights = torch.from_numpy(data.weights[rows]).to(self.device)
         return binary_cross_entropy_with_logits(
             logits.float(), labels, weight=weights, reduction="sum"
         )
@@ -295,8 +229,8 @@ class Run:
     # -- which weights are the result ----------------------------------------------------------
 
     def _average(self, step: int) -> None:
-        first = self.total - round(self.settings.average_last * self.total)
-        if self.settings.average_last == 0 or step < first:
+        first = self.total - round(self.config.average_last * self.total)
+        if self.config.average_last == 0 or step < first:
             return
         for name, parameter in self.trained.items():
             if name not in self.mean:
@@ -304,90 +238,83 @@ class Run:
             else:
                 self.mean[name].lerp_(parameter.detach(), 1.0 / (step - first + 1))
 
-    def _look_due(self, step: int) -> bool:
-        if self.held_out is None:
-            return False
-        looks = self.settings.looks_per_epoch
-        place = step % self.steps_per_epoch + 1
-        return place * looks // self.steps_per_epoch > (place - 1) * looks // self.steps_per_epoch
-
     @torch.inference_mode()
     def _look(self, step: int) -> None:
-        """Measure the loss on held-out pairs, and keep the weights when it is the best so far."""
-        data = self.held_out
-        if data is None:
+        """Where it is time: measure the held-out loss, and keep the weights if it is the best."""
+        data, looks = self.held_out, self.config.looks_per_epoch
+        place = step % self.steps_per_epoch
+        due = (place + 1) * looks // self.steps_per_epoch > place * looks // self.steps_per_epoch
+        if data is None or not due:
             return
         self.model.eval()
-        tokens = CPU_TOKENS if self.device.type == "cpu" else GPU_TOKENS
-        batches = token_batches(data.tokens.lengths, tokens)
-        loss = sum(float(self._loss(self.model, data, rows, True)) for rows in batches)
+        batches = token_batches(data.tokens.lengths, batch_cost(self.device)[0])
+        loss = sum(float(self._loss(self.model, data, rows)) for rows in batches)
         loss /= float(data.weights.sum())
         self.model.train()
-        better = all(loss < other for _, other in self.report.held_out_losses)
-        self.report.held_out_losses.append((step + 1, loss))
-        self.looks_without_gain = 0 if better else self.looks_without_gain + 1
-        if better:
-            self.report.best_step = step + 1
-            if self.settings.early_stopping:
-                self.best = {n: p.detach().clone() for n, p in self.trained.items()}
-
-    def _out_of_patience(self) -> bool:
-        patience = self.settings.early_stopping
-        return bool(patience and self.looks_without_gain >= patience)
-
-    @torch.no_grad()
-    def _take_result(self) -> None:
-        for name, value in (self.best or self.mean).items():
-            self.trained[name].copy_(value)
+        self.report.held_out_losses.append(loss)
+        if self.config.early_stopping and self.report.looks_without_gain == 0:
+            self.best = {n: p.detach().clone() for n, p in self.trained.items()}
 
     # -- checkpoints ---------------------------------------------------------------------------
 
-    def _save_due(self, step: int) -> bool:
-        if self.checkpoint_steps:
-            return step % self.checkpoint_steps == 0
-        return self.store is not None and self.store.due()
-
-    def _save(self, step: int) -> None:
-        if self.store is None or not self.workers.is_main:
-            return
-        tensors: dict[str, dict[str, torch.Tensor]] = {
-            "weights": {n: p.detach() for n, p in self.trained.items()},
+    def _save(self, checkpoints: Checkpoints) -> None:
+        groups = {
+            "weights": dict(self.trained),
             "optimiser": optimiser_tensors(self.optimiser, self.trained),
+            "mean": self.mean,
+            "best": self.best,
         }
-        tensors |= {k: v for k, v in (("mean", self.mean), ("best", self.best)) if v}
-        state = {
-            "losses": self.report.losses,
-            "held_out_losses": self.report.held_out_losses,
-            "best_step": self.report.best_step,
-            "looks_without_gain": self.looks_without_gain,
-            "scaler": self.scaler.state_dict(),
-        }
-        self.store.save(step, tensors, state)
+        state = {"report": asdict(self.report), "scaler": self.scaler.state_dict()}
+        tensors = {name: group for name, group in groups.items() if group}
+        checkpoints.save(len(self.report.losses), tensors, state)
 
     @torch.no_grad()
-    def _resume(self) -> int:
-        if self.store is None:
-            return 0
-        if self.workers.is_main:
-            self.store.clear_unfinished()
-        found = self.store.load()
-        if found is None:
-            return 0
+    def _resume(self, checkpoints: Checkpoints) -> None:
+        if self.rank == 0:
+            checkpoints.clear_unfinished()
+        if (found := checkpoints.load()) is None:
+            return
         step, tensors, state = found
         for name, value in tensors["weights"].items():
             self.trained[name].copy_(value)
         restore_optimiser(self.optimiser, self.trained, tensors["optimiser"])
         self.mean = {k: v.to(self.device) for k, v in tensors.get("mean", {}).items()}
         self.best = {k: v.to(self.device) for k, v in tensors.get("best", {}).items()}
-        self.report.losses = [(int(s), float(v)) for s, v in state["losses"]]
-        self.report.held_out_losses = [(int(s), float(v)) for s, v in state["held_out_losses"]]
-        self.report.best_step = state["best_step"]
-        self.looks_without_gain = int(state["looks_without_gain"])
+        self.report = TrainingReport(**state["report"] | {"resumed_from": step})
         if state["scaler"]:
             self.scaler.load_state_dict(state["scaler"])
-        self.report.steps = self.report.resumed_from = step
         note(f"going on from the checkpoint at step {step} of {self.total}")
-        return step
+
+
+def add_lora(model: Any, config: Config) -> Any:
+    """Freeze the model and add low-rank updates to its linear layers; the head trains whole."""
+    try:
+        from peft import LoraConfig, TaskType, get_peft_model
+    except ImportError as error:
+        raise MissingDependency("peft", "training with LoRA (lora_rank)", extra="lora") from error
+    lora = LoraConfig(
+        task_type=TaskType.SEQ_CLS,
+        r=config.lora_rank,
+        lora_alpha=2 * config.lora_rank,
+        lora_dropout=0.0,
+        target_modules="all-linear",
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(config.seed)
+        return get_peft_model(model, lora)
+
+
+def _find_accelerator(device: torch.device) -> Any:
+    """accelerate's view of the processes when launched by it or by torchrun; None for one alone."""
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        return None
+    from accelerate import Accelerator, DistributedDataParallelKwargs
+
+    return Accelerator(
+        mixed_precision="no",  # autocast is ours, the same as in a single process
+        cpu=device.type == "cpu",
+        kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=True)],
+    )
 
 
 def _mix_seed(*parts: int) -> int:

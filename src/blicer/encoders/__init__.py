@@ -1,0 +1,1 @@
+"""Hugging Face encoders: loading them, vectors of words, tuning with checkpoints."""

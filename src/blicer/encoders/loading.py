@@ -1,9 +1,8 @@
-"""What tells two versions of an encoder apart: its files, whatever its folder is called."""
+"""Loads Hugging Face encoders (a name on the Hub, a folder, or ``lite``) and runs them cheaply."""
 
 from __future__ import annotations
 
-import hashlib
-import json
+import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -11,21 +10,257 @@ from pathlib import Path
 from types import MethodType
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from blicer import lite
 from blicer.errors import FileError, InputError
-from blicer.files import read_json
+from blicer.files import digest, file_sha256, read_json
 
-# === crossencoder.first_token ===
-READ_FIRST_TOKEN = ("bert", "camembert", "electra", "roberta", "xlm-roberta")
+Ints = NDArray[np.int64]
+
+# -- loading ---------------------------------------------------------------------------------------
+
+_FOLDER = "expected a folder with a Hugging Face encoder"
+# What an encoder's folder must hold: any of these files, and what to do where none is there.
+_PARTS = {
+    "config.json": (("config.json",), _FOLDER),
+    "tokenizer": (
+        ("tokenizer.json", "vocab.*", "*.model"),
+        "save the encoder's tokenizer into it with tokenizer.save_pretrained",
+    ),
+    "weights": (("*.safetensors*", "pytorch_model*"), "expected model.safetensors"),
+}
+
+
+def load_encoder(name: str | Path, *, seed: int = 0, head: bool = True) -> tuple[Any, Any]:
+    """Load the model (fp32, in evaluation mode) and the tokenizer.
+
+    ``head``: with a head of one logit, initialised from ``seed`` if the checkpoint has none. False
+    gives the bare encoder. Either way only the first token of the last layer is computed.
+    """
+    from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
+
+    source = _source(name)
+    kind = AutoModelForSequenceClassification if head else AutoModel
+    options = {"num_labels": 1, "ignore_mismatched_sizes": True} if head else {}
+    tokenizer = _from_pretrained(AutoTokenizer, source)
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = _from_pretrained(kind, source, dtype=torch.float32, **options)
+    if model.config.pad_token_id is None:
+        model.config.pad_token_id = tokenizer.pad_token_id
+    spare_the_last_layer(model)
+    return model.eval(), tokenizer
+
+
+def check_one_label(folder: Path) -> None:
+    """Raise unless the folder holds a head of one logit: any other would be replaced at random."""
+    from transformers import AutoConfig
+
+    _check_folder(folder)
+    config = _from_pretrained(AutoConfig, folder)
+    kind = (config.architectures or ["no model"])[0]
+    if not kind.endswith("ForSequenceClassification"):
+        raise FileError(
+            folder, f"holds {kind}, which scores no pairs; it can be trained as an encoder"
+        )
+    if config.num_labels != 1:
+        raise FileError(
+            folder, f"holds a classifier of {config.num_labels} labels; a cross-encoder has one"
+        )
+
+
+def _source(name: str | Path) -> str | Path:
+    """The folder that ``name`` means; a name on the Hub stays as it is."""
+    if name == lite.NAME:
+        return lite.path()
+    path = Path(name).expanduser()
+    if path.exists():
+        _check_folder(path)
+        return path
+    text = str(name)
+    if isinstance(name, Path) or text.startswith((".", "/", "~", "\\")) or text.count("/") > 1:
+        raise FileError(path, "there is no such folder; expected an encoder's name or folder")
+    return text
+
+
+def _check_folder(folder: Path) -> None:
+    if not folder.is_dir():
+        raise FileError(folder, f"is a file; {_FOLDER}")
+    for part, (patterns, advice) in _PARTS.items():
+        if not any(path.is_file() for pattern in patterns for path in folder.glob(pattern)):
+            raise FileError(folder, f"has no {part}; {advice}")
+    # The pooling of a sentence encoder is not needed, but a head in a module of its own is.
+    modules = folder / "modules.json"
+    if modules.is_file() and (count := len(read_json(modules))) > 1:
+        kind = (read_json(folder / "config.json").get("architectures") or [""])[0]
+        if kind.endswith("ForSequenceClassification"):
+            raise FileError(
+                modules, f"lists {count} modules; expected a cross-encoder that is one transformer"
+            )
+
+
+def _from_pretrained(kind: Any, source: str | Path, **options: Any) -> Any:
+    """Load one part with transformers, never running code that comes with it.
+
+    Failures raise one sentence: ``FileError`` for a folder, ``InputError`` for a name on the Hub.
+    """
+    try:
+        with quiet_transformers():
+            return kind.from_pretrained(str(source), trust_remote_code=False, **options)
+    except (SafetensorError, OSError, ValueError, RuntimeError, KeyError, ImportError) as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+        if "trust_remote_code" in str(error):
+            reason = "it needs code of its own, and blicer runs no code that comes with a model"
+        if isinstance(source, Path):
+            raise FileError(source, f"cannot be loaded as an encoder ({reason})") from error
+        raise InputError(
+            f"encoder '{source}' could not be fetched from the Hugging Face Hub ({reason}); check "
+            "the name and the network and run the same command again, or give a local folder"
+        ) from error
+
+
+@contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """Silence load reports and bars: a new head is expected here, not worth a warning."""
+    from transformers.utils import logging
+
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
+
+
+# -- identity --------------------------------------------------------------------------------------
+
+
+def encoder_version(name: str | Path) -> str:
+    """Hash of the files of a local encoder or of ``lite``; empty for a name on the Hub."""
+    if name == lite.NAME:
+        return lite.version()
+    files = local_files(name)
+    states = tuple((path, path.stat().st_size, path.stat().st_mtime_ns) for path in files)
+    return _files_digest(states) if files else ""
+
+
+def local_files(name: str | Path) -> list[Path]:
+    """The files that make up the encoder in a folder of the user's; none for other names."""
+    folder = Path(name).expanduser()
+    if name in ("", lite.NAME) or not folder.is_dir():
+        return []
+    kinds = ("*.safetensors", "*.bin", "*.json", "*.model", "*.txt")
+    return sorted(path for kind in kinds for path in folder.glob(kind) if path.is_file())
+
+
+@lru_cache(maxsize=16)
+def _files_digest(states: tuple[tuple[Path, int, int], ...]) -> str:
+    """Hash of names and contents, computed once while sizes and times stay the same."""
+    return digest([(path.name, file_sha256(path)) for path, _, _ in states])
+
+
+def fingerprint(model: Any, *extra: object) -> str:
+    """Hash of every weight, the model's configuration, and ``extra``."""
+    config = {k: v for k, v in model.config.to_dict().items() if not k.startswith("_")}
+    for key in ("transformers_version", "architectures", "dtype", "use_cache", "name_or_path"):
+        config.pop(key, None)
+    weights = [  # hashed one by one, because they may lie on a GPU
+        digest(name, str(tensor.dtype), list(tensor.shape), _bytes(tensor))
+        for name, tensor in sorted(model.state_dict().items())
+    ]
+    return digest([str(item) for item in extra], config, weights)
+
+
+def _bytes(tensor: Tensor) -> NDArray[np.uint8]:
+    """A tensor of any type, bf16 too, for numpy."""
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+
+
+# -- running ---------------------------------------------------------------------------------------
+
+_DTYPES = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
+_WIDE = 512  # columns from which bf16 pays on a CPU; `lite` (256) scores 2.4 times slower in it
+# Measured on a CPU: time per token no longer falls from here on, and the fixed cost of a pass is
+# that of some 20 tokens (12 layers, 768 wide) to 60 (3 layers, 256 wide). A GPU wants full passes.
+CPU_BATCH, GPU_BATCH = (1024, 32), (32768, 4096)
+
+
+def resolve_precision(precision: str, device: torch.device, model: Any) -> torch.dtype | None:
+    """The autocast type, or None for plain fp32.
+
+    ``auto`` takes half precision only where it is faster: not on a CPU without bf16 units, and not
+    for a small model, which spends more on converting its numbers than on multiplying them.
+    """
+    if precision in _DTYPES:
+        return _DTYPES[precision]
+    if precision != "auto":
+        raise InputError(f"precision is {precision!r}; expected auto, {', '.join(_DTYPES)}")
+    if device.type == "cuda":
+        return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
+    wide = getattr(model.config, "hidden_size", 0) >= _WIDE
+    return torch.bfloat16 if device.type == "cpu" and wide and _cpu_has_bf16() else None
+
+
+def _cpu_has_bf16() -> bool:
+    checks = ("_is_amx_tile_supported", "_is_avx512_bf16_supported")
+    return any(getattr(torch.cpu, name, lambda: False)() for name in checks)
+
+
+def input_names(model: Any) -> set[str]:
+    """The inputs that the model's forward takes; an adapter around it passes them on."""
+    inner = model.get_base_model() if hasattr(model, "get_base_model") else model
+    return set(inspect.signature(inner.forward).parameters)
+
+
+def batch_cost(device: torch.device) -> tuple[int, int]:
+    """Tokens in a batch, and what one pass costs beside its tokens, for ``token_batches``."""
+    return CPU_BATCH if device.type == "cpu" else GPU_BATCH
+
+
+def token_batches(lengths: Ints, tokens: int, pass_cost: int = 0) -> Iterator[Ints]:
+    """Rows from the longest to the shortest, in batches of at most ``tokens`` padded tokens.
+
+    A pass of the model costs as much as ``pass_cost`` tokens beside its own. Batches are cut
+    between two lengths wherever that saves more padding than one more pass costs (the cheapest
+    cut of all, found by dynamic programming over the distinct lengths).
+    """
+    if not len(lengths):
+        return
+    order = np.argsort(-lengths, kind="stable")
+    widths, counts = np.unique(-lengths, return_counts=True)
+    widths = -widths
+    ends = np.concatenate([[0], np.cumsum(counts)])
+    cheapest = np.zeros(len(widths) + 1)
+    cut = np.zeros(len(widths) + 1, dtype=np.int64)
+    for i in range(1, len(widths) + 1):
+        # A group of the lengths j … i-1 is as wide as its first; it may need several passes.
+        padded = (ends[i] - ends[:i]) * widths[:i]
+        costs = cheapest[:i] + padded + pass_cost * np.ceil(padded / tokens)
+        cut[i] = int(costs.argmin())
+        cheapest[i] = costs[cut[i]]
+    bounds = [len(widths)]
+    while bounds[-1] > 0:
+        bounds.append(int(cut[bounds[-1]]))
+    for last, first in zip(bounds[-2::-1], bounds[:0:-1], strict=True):
+        count = max(1, tokens // int(widths[first]))
+        for start in range(int(ends[first]), int(ends[last]), count):
+            yield order[start : min(start + count, int(ends[last]))]
+
+
+_READ_FIRST_TOKEN = ("bert", "camembert", "electra", "roberta", "xlm-roberta")
 
 
 def spare_the_last_layer(model: Any) -> None:
-    """Make the model's last layer compute its first token only, if that is all that is read."""
-    if model.config.model_type in READ_FIRST_TOKEN:
+    """Compute only the first token of the last layer, in models that read nothing else."""
+    if model.config.model_type in _READ_FIRST_TOKEN:
         attention = model.base_model.encoder.layer[-1].attention
         attention.forward = MethodType(_first_token_attention, attention)
 
@@ -33,18 +268,22 @@ def spare_the_last_layer(model: Any) -> None:
 def _first_token_attention(
     attention: Any, hidden_states: Tensor, attention_mask: Tensor | None = None, **_: Any
 ) -> tuple[Tensor, None]:
-    """Takes the place of the attention block's forward: (n, length, d) to (n, 1, d)."""
+    """Replaces the attention block's forward: (n, length, d) to (n, 1, d).
+
+    With one query a head it is cheaper to move the key and value matrices over to the query and to
+    the mean than to project every token; an adapter (LoRA) needs the projections themselves.
+    """
     own, first = attention.self, hidden_states[:, :1]
     count, heads, size = len(first), own.num_attention_heads, own.attention_head_size
     query = own.query(first).view(count, heads, size)
     plain = type(own.key) is nn.Linear and type(own.value) is nn.Linear
-    keys = None if plain else _by_head(own.key(hidden_states), heads)
-    if keys is None:
+    if plain:
         folded = torch.einsum("nhs,hsd->nhd", query, _weights_by_head(own.key, heads))
         scores = folded @ hidden_states.transpose(1, 2)
         if own.key.bias is not None:  # moves all tokens alike, but keeps its place in the graph
             scores = scores + (query * own.key.bias.view(heads, size)).sum(dim=2, keepdim=True)
-    else:  # an adapter stands between: its tokens are projected as usual
+    else:
+        keys = _by_head(own.key(hidden_states), heads)
         scores = (query[:, :, None] @ keys.transpose(2, 3))[:, :, 0]
     scores = scores * own.scaling
     if attention_mask is not None:
@@ -74,240 +313,3 @@ def _by_head(rows: Tensor, heads: int) -> Tensor:
 def _weights_by_head(linear: nn.Linear, heads: int) -> Tensor:
     """(heads · size, d) to (heads, size, d)."""
     return linear.weight.view(heads, -1, linear.in_features)
-
-
-# === crossencoder.encoder ===
-PRECISIONS = ("auto", "fp32", "bf16", "fp16")
-WIDE = 512  # columns from which bf16 pays on a CPU; `lite` (256) scores 2.4 times slower in it
-
-TOKENIZER_FILES = (
-    "tokenizer.json",
-    "vocab.txt",
-    "vocab.json",
-    "sentencepiece.bpe.model",
-    "spiece.model",
-    "spm.model",
-)
-WEIGHT_FILES = (
-    "model.safetensors",
-    "model.safetensors.index.json",
-    "pytorch_model.bin",
-    "pytorch_model.bin.index.json",
-)
-
-
-def resolve_precision(precision: str, device: torch.device, model: Any) -> torch.dtype | None:
-    """The autocast type, or None for plain fp32. ``auto`` takes half precision only where the
-    device computes the model faster in it: a CPU without bf16 units would be slowed down, and so
-    would a small model, which spends more on converting its numbers than on multiplying them."""
-    if precision not in PRECISIONS:
-        raise InputError(f"precision is {precision!r}; expected one of {', '.join(PRECISIONS)}")
-    if precision == "bf16":
-        return torch.bfloat16
-    if precision == "fp16":
-        return torch.float16
-    if precision == "auto" and device.type == "cuda":
-        return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
-    wide = getattr(model.config, "hidden_size", 0) >= WIDE
-    if precision == "auto" and device.type == "cpu" and wide and _cpu_has_bf16():
-        return torch.bfloat16
-    return None
-
-
-def _cpu_has_bf16() -> bool:
-    checks = ("_is_amx_tile_supported", "_is_avx512_bf16_supported")
-    return any(getattr(torch.cpu, name, lambda: False)() for name in checks)
-
-
-@contextmanager
-def quiet_transformers() -> Iterator[None]:
-    """Silence load reports and bars: that a head is new is expected here, not worth a warning."""
-    from transformers.utils import logging
-
-    level = logging.get_verbosity()
-    bars = logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(level)
-        if bars:
-            logging.enable_progress_bar()
-
-
-LITE = "lite"
-
-
-def load_encoder(name: str | Path, *, seed: int) -> tuple[Any, Any]:
-    """The model (fp32, one logit) and the tokenizer of a name on the Hub or of a folder.
-
-    A head that the checkpoint does not have is initialised from ``seed``.
-    """
-    from transformers import AutoModelForSequenceClassification
-
-    options = {"num_labels": 1, "ignore_mismatched_sizes": True}
-    model, tokenizer = _load(name, AutoModelForSequenceClassification, seed, options)
-    spare_the_last_layer(model)
-    return model, tokenizer
-
-
-def check_one_label(folder: Path) -> None:
-    """Whether a folder holds a trained head of one logit: any other would be a random one here."""
-    from transformers import AutoConfig
-
-    _check_folder(folder)
-    try:
-        config = AutoConfig.from_pretrained(str(folder))
-    except (OSError, ValueError, KeyError) as error:
-        raise _sentence(folder, folder, error) from error
-    kinds = config.architectures or ["no model"]
-    if not kinds[0].endswith("ForSequenceClassification"):
-        raise FileError(
-            folder, f"holds {kinds[0]}, which scores no pairs; it can be trained as an encoder"
-        )
-    if config.num_labels != 1:
-        raise FileError(
-            folder, f"holds a classifier of {config.num_labels} labels; a cross-encoder has one"
-        )
-
-
-def load_base(name: str | Path) -> tuple[Any, Any]:
-    """The encoder without a head (fp32), of which the first token is read, and the tokenizer."""
-    from transformers import AutoModel
-
-    model, tokenizer = _load(name, AutoModel, 0, {})
-    spare_the_last_layer(model)
-    return model, tokenizer
-
-
-def _load(name: str | Path, kind: Any, seed: int, options: dict[str, Any]) -> tuple[Any, Any]:
-    from transformers import AutoTokenizer
-
-    folder = _as_folder(name)
-    if folder is not None:
-        _check_folder(folder)
-    source = str(folder if folder is not None else name)
-    try:
-        with quiet_transformers(), torch.random.fork_rng():
-            torch.manual_seed(seed)
-            tokenizer = AutoTokenizer.from_pretrained(source)
-            model = kind.from_pretrained(source, dtype=torch.float32, **options)
-    except (SafetensorError, OSError, ValueError, RuntimeError, KeyError, ImportError) as error:
-        raise _sentence(name, folder, error) from error
-    if model.config.pad_token_id is None:
-        model.config.pad_token_id = tokenizer.pad_token_id
-    return model.eval(), tokenizer
-
-
-def _as_folder(name: str | Path) -> Path | None:
-    """A folder when the name is one or can only mean one; None for a name on the Hub.
-
-    ``lite`` is the encoder that comes with the package.
-    """
-    if str(name) == LITE:
-        from blicer import lite
-
-        return lite.path()
-    path = Path(name).expanduser()
-    if path.exists():
-        return path
-    text = str(name)
-    if isinstance(name, Path) or text.startswith((".", "/", "~", "\\")) or text.count("/") > 1:
-        raise FileError(path, "there is no such folder; expected an encoder's name or folder")
-    return None
-
-
-def _check_folder(folder: Path) -> None:
-    if not folder.is_dir():
-        raise FileError(folder, "is a file; expected a folder with a Hugging Face encoder")
-    if not (folder / "config.json").is_file():
-        raise FileError(folder, "has no config.json; expected a folder with a Hugging Face encoder")
-    if not any((folder / name).is_file() for name in TOKENIZER_FILES):
-        raise FileError(
-            folder,
-            "has no tokenizer (no tokenizer.json or vocabulary file); save the encoder's tokenizer "
-            "into it with tokenizer.save_pretrained",
-        )
-    if not any((folder / name).is_file() for name in WEIGHT_FILES):
-        raise FileError(folder, "has no weights; expected model.safetensors")
-    _check_modules(folder)
-
-
-def _check_modules(folder: Path) -> None:
-    """A cross-encoder whose head is a module of its own would lose it here. What pools the tokens
-    of a sentence encoder is not needed."""
-    modules, config = folder / "modules.json", folder / "config.json"
-    if not modules.is_file():
-        return
-    count, kinds = len(read_json(modules)), read_json(config).get("architectures") or [""]
-    if count > 1 and kinds[0].endswith("ForSequenceClassification"):
-        raise FileError(
-            modules, f"lists {count} modules; expected a cross-encoder that is one transformer"
-        )
-
-
-def _sentence(name: str | Path, folder: Path | None, error: Exception) -> InputError:
-    reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
-    if folder is not None:
-        return FileError(folder, f"cannot be loaded as an encoder ({reason})")
-    return InputError(
-        f"encoder '{name}' could not be fetched from the Hugging Face Hub ({reason}); check the "
-        "name and the network and run the same command again, or give a local folder"
-    )
-
-
-def input_names(model: Any) -> set[str]:
-    """The inputs that the model's forward takes; an adapter around it passes them on."""
-    import inspect
-
-    inner = model.get_base_model() if hasattr(model, "get_base_model") else model
-    return set(inspect.signature(inner.forward).parameters)
-
-
-def fingerprint(model: Any, *extra: object) -> str:
-    """A digest of every weight and of what else decides the scores."""
-    digest = hashlib.sha256()
-    digest.update(json.dumps([str(item) for item in extra]).encode())
-    config = {k: v for k, v in model.config.to_dict().items() if not k.startswith("_")}
-    for key in ("transformers_version", "architectures", "dtype", "use_cache", "name_or_path"):
-        config.pop(key, None)
-    digest.update(json.dumps(config, sort_keys=True, default=str).encode())
-    for name, tensor in sorted(model.state_dict().items()):
-        digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
-        digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().data)
-    return digest.hexdigest()
-
-
-# === encoder_files ===
-_BLOCK = 1 << 20
-
-
-def encoder_version(name: str | Path) -> str:
-    """A digest that changes with what an encoder computes; empty for a name on the Hub."""
-    if str(name) == lite.NAME:
-        return lite.version()
-    files = local_files(name)
-    states = tuple((str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files)
-    return _digest(states) if files else ""
-
-
-def local_files(name: str | Path) -> list[Path]:
-    """The files of a folder that make up its encoder; none where there is no such folder."""
-    folder = Path(name).expanduser()
-    if not str(name) or not folder.is_dir():
-        return []
-    kinds = ("*.safetensors", "*.bin", "*.json", "*.model", "*.txt")
-    return sorted(path for kind in kinds for path in folder.glob(kind) if path.is_file())
-
-
-@lru_cache(maxsize=16)
-def _digest(states: tuple[tuple[str, int, int], ...]) -> str:
-    """Of names and contents; taken once while sizes and times stay the same."""
-    digest = hashlib.sha256()
-    for path, _, _ in states:
-        digest.update(Path(path).name.encode())
-        with Path(path).open("rb") as file:
-            while block := file.read(_BLOCK):
-                digest.update(block)
-    return digest.hexdigest()

@@ -1,14 +1,13 @@
-"""An encoder's own vectors of words: the first-token vector of the bare word (METHOD.md §6, C2).
+"""An encoder's own vectors of words: the first-token vector of the bare word (docs/method.md §6).
 
-``WordEncoder`` reads any Hugging Face encoder as a bi-encoder: one vector a word, words apart from
-each other. A large vocabulary is encoded in parts; with a ``cache`` folder every finished part is
-kept, so that a killed run goes on and a second one only reads.
+A large vocabulary is encoded in parts; with a ``cache`` folder every finished part is kept, so that
+a killed run goes on and a second one only reads.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,26 +16,29 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from blicer.crossencoder.scoring import (
-    CPU_PASS_COST,
-    CPU_TOKENS,
-    GPU_PASS_COST,
-    GPU_TOKENS,
+from blicer.devices import resolve_device
+from blicer.encoders.loading import (
+    batch_cost,
+    fingerprint,
+    input_names,
+    load_encoder,
+    resolve_precision,
     token_batches,
 )
-from blicer.devices import resolve_device
-from blicer.encoders.loading import fingerprint, input_names, load_base, resolve_precision
 from blicer.errors import FileError, InputError
-from blicer.files import atomic_write
+from blicer.files import atomic_write, digest
 from blicer.progress import note, task
 
-# === wordencoder ===
 PART = 8192  # words encoded between two writes
 Vectors = NDArray[np.float32]
 
 
 class WordEncoder:
-    """One vector a word, from any Hugging Face encoder (``lite`` or its name or folder)."""
+    """Any Hugging Face encoder as a bi-encoder: one vector for each word on its own.
+
+    ``encoder``: ``lite``, a name on the Hub, or a folder. ``max_length``: tokens of a word,
+    special tokens included; the rest is cut off.
+    """
 
     def __init__(
         self,
@@ -46,10 +48,9 @@ class WordEncoder:
         device: str | torch.device = "auto",
         precision: str = "auto",
     ) -> None:
-        self.encoder, self.max_length = str(encoder), max_length
+        self.encoder, self.max_length, self.precision = str(encoder), max_length, precision
         self.device = resolve_device(device)
-        self.precision = precision
-        self.model, self.tokenizer = load_base(encoder)
+        self.model, self.tokenizer = load_encoder(encoder, head=False)
         self.model.to(self.device)
         specials = self.tokenizer.num_special_tokens_to_add(pair=False)
         if max_length <= specials:
@@ -72,13 +73,11 @@ class WordEncoder:
         return ids
 
     def first_tokens(self, ids: Sequence[Sequence[int]]) -> Tensor:
-        """First-token vectors (words, dim) of some words' tokens, with a gradient if asked."""
-        width = max(len(row) for row in ids)
-        padded = torch.full((len(ids), width), self.tokenizer.pad_token_id or 0)
-        mask = torch.zeros_like(padded)
-        for row, tokens in enumerate(ids):
-            padded[row, : len(tokens)] = torch.as_tensor(tokens)
-            mask[row, : len(tokens)] = 1
+        """First-token vectors (words, dim) of some words' tokens, with gradients where enabled."""
+        lengths = torch.tensor([len(row) for row in ids])
+        width, pad = int(lengths.max()), self.tokenizer.pad_token_id or 0
+        padded = torch.tensor([[*row, *[pad] * (width - len(row))] for row in ids])
+        mask = (torch.arange(width) < lengths[:, None]).long()
         inputs: dict[str, Any] = {"input_ids": padded, "attention_mask": mask}
         if "token_type_ids" in self._names:
             inputs["token_type_ids"] = torch.zeros_like(padded)
@@ -89,7 +88,10 @@ class WordEncoder:
         return hidden[:, 0].float()
 
     def encode(self, words: Sequence[str], *, cache: str | Path | None = None) -> Vectors:
-        """First-token vectors (words, dim) float32, not normalised."""
+        """First-token vectors (words, dim) float32, not normalised.
+
+        ``cache``: a folder that keeps finished parts, under a hash of the weights and the words.
+        """
         folder = Path(cache) / self.key(words) if cache is not None else None
         vectors = np.empty((len(words), self.dim), np.float32)
         self.model.eval()
@@ -97,47 +99,35 @@ class WordEncoder:
             for start in range(0, len(words), PART):
                 some = list(words[start : start + PART])
                 file = folder / f"{start:09d}.npy" if folder is not None else None
-                part = _read(file, (len(some), self.dim)) if file is not None else None
-                if part is None:
-                    part = self._encode(some)
-                    if file is not None:
-                        _write(file, part)
-                vectors[start : start + len(some)] = part
+                vectors[start : start + len(some)] = self._part(some, file)
                 running.advance(len(some))
         return vectors
+
+    def _part(self, words: Sequence[str], file: Path | None) -> Vectors:
+        if file is None:
+            return self._encode(words)
+        with suppress(OSError, ValueError, EOFError):  # missing or damaged
+            kept: Vectors = np.load(file, allow_pickle=False)
+            if kept.shape == (len(words), self.dim) and kept.dtype == np.float32:
+                return kept
+        part = self._encode(words)
+        try:
+            with atomic_write(file, "wb") as out:
+                np.save(out, part, allow_pickle=False)
+        except FileError as error:  # a cache never stops the work
+            note(f"the encoder's vectors are not kept: {error}")
+        return part
 
     @torch.inference_mode()
     def _encode(self, words: Sequence[str]) -> Vectors:
         ids = self.tokens(words)
         vectors = np.empty((len(words), self.dim), np.float32)
-        on_cpu = self.device.type == "cpu"
-        budget = CPU_TOKENS if on_cpu else GPU_TOKENS
-        cost = CPU_PASS_COST if on_cpu else GPU_PASS_COST
-        for rows in token_batches(np.array([len(row) for row in ids]), budget, cost):
+        lengths = np.array([len(row) for row in ids])
+        for rows in token_batches(lengths, *batch_cost(self.device)):
             vectors[rows] = self.first_tokens([ids[row] for row in rows]).cpu().numpy()
         return vectors
 
     def key(self, words: Sequence[str]) -> str:
-        """A digest of the weights, the words and whatever else decides the vectors."""
-        digest = hashlib.sha256(fingerprint(self.model, self.max_length, self.precision).encode())
-        digest.update("\n".join(words).encode("utf-8", "surrogatepass"))
-        return digest.hexdigest()[:24]
-
-
-def _read(file: Path, shape: tuple[int, int]) -> Vectors | None:
-    """A part that is there and whole; None otherwise (it is then made again)."""
-    if not file.is_file():
-        return None
-    try:
-        part: Vectors = np.load(file, allow_pickle=False)
-    except (OSError, ValueError, EOFError):
-        return None
-    return part if part.shape == shape and part.dtype == np.float32 else None
-
-
-def _write(file: Path, part: Vectors) -> None:
-    try:
-        with atomic_write(file, "wb") as out:
-            np.save(out, part, allow_pickle=False)
-    except FileError as error:  # a cache never stops the work
-        note(f"the encoder's vectors are not kept: {error}")
+        """Hash of the weights, the words and whatever else decides the vectors."""
+        weights = fingerprint(self.model, self.max_length, self.precision)
+        return digest(weights, list(words), length=24)

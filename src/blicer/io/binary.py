@@ -1,4 +1,4 @@
-"""fastText ``.bin``: a word's vector is the mean of its own row and those of its n-grams."""
+"""Binary word vectors: word2vec's ``.bin`` and fastText's ``.bin``."""
 
 from __future__ import annotations
 
@@ -6,269 +6,171 @@ import mmap
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from blicer import progress
 from blicer.errors import FileError
-from blicer.io.detect import FASTTEXT_MAGIC
-from blicer.io.report import Collector, LoadReport
 from blicer.io.streams import Stream
+from blicer.io.vectors import FASTTEXT_MAGIC, HEADER, Batch, LoadReport
 
-# === formats.word2vec ===
 _BATCH = 1024
 _READ_BYTES = 1 << 21
 _LARGEST_DIMENSION = 100_000
 _LONGEST_WORD = 1 << 16
 
-_Batches = Iterator[tuple[list[str], np.ndarray, set[int]]]
 
-
-def read_word2vec(
-    path: Path, report: LoadReport, *, max_words: int | None, lowercase: bool
-) -> tuple[list[str], np.ndarray]:
-    collector = Collector(report, max_words=max_words, lowercase=lowercase)
+def read_word2vec(path: Path, report: LoadReport, _: Path | None = None) -> Iterator[Batch]:
     with Stream(path) as stream:
-        count, dim = _header(path, stream)
-        size = path.stat().st_size
+        count, dim = _word2vec_header(stream)
         # The header may lie: never reserve more rows than the file has bytes for.
-        room = size // (4 * dim) if stream.compression is None else min(count, 1 << 20)
-        collector.expect(min(count, room + 1))
-        found, done = 0, 0
-        with progress.task(f"Reading {path.name}", total=size) as task:
-            for words, vectors, skip in _batches(path, stream, count, dim, report):
-                keep = [i for i in range(len(words)) if i not in skip]
-                collector.add(
-                    [words[i] for i in keep],
-                    vectors[keep] if skip else vectors,
-                    partial(_place, keep, found + 1),
-                )
-                found += len(words)
-                task.advance(stream.position() - done)
-                done = stream.position()
-                if collector.full:
-                    break
-    if not collector.full and found != count:
+        compressed = stream.compression is not None
+        room = 1 << 20 if compressed else path.stat().st_size // (4 * dim) + 1
+        found = 0
+        for raw, vectors in _word2vec_rows(stream, count, dim, report):
+            more = {"expected": min(count, room), "position": stream.position()}
+            yield Batch.decoded(raw, vectors, "word", first=found + 1, **more)
+            found += len(raw)
+    if found != count:
         report.count("header_count", f"it says {count:,}, the file has {found:,}")
-    return collector.words, collector.matrix()
 
 
-def _place(kept: list[int], first: int, index: int) -> str:
-    return f"word {first + kept[index]}"
-
-
-def _header(path: Path, stream: Stream) -> tuple[int, int]:
+def _word2vec_header(stream: Stream) -> tuple[int, int]:
     line, end, _ = stream.peek(64).partition(b"\n")
-    fields = line.split()
-    if not end or len(fields) != 2 or not all(field.isdigit() for field in fields):
-        raise FileError(path, f"expected a word2vec header 'words dimension', found {line[:30]!r}")
+    header = HEADER.fullmatch(line)
+    if header is None or not end:
+        raise FileError(stream.path, f"expected a header 'words dimension', found {line[:30]!r}")
     stream.read(len(line) + 1)
-    count, dim = int(fields[0]), int(fields[1])
-    if not count or not dim:
-        raise FileError(path, f"its header says {count} words of dimension {dim}")
-    if dim > _LARGEST_DIMENSION:
-        raise FileError(
-            path, f"its header says dimension {dim}; the file is damaged, or no vectors"
-        )
+    count, dim = int(header[1]), int(header[2])
+    if not count or not 0 < dim <= _LARGEST_DIMENSION:
+        problem = f"its header says dimension {dim}, {count} words; it is damaged, or no vectors"
+        raise FileError(stream.path, problem)
     return count, dim
 
 
-def _batches(path: Path, stream: Stream, count: int, dim: int, report: LoadReport) -> _Batches:
-    """Lists of words with their rows, and which of these are not UTF-8 (already counted)."""
+def _word2vec_rows(
+    stream: Stream, count: int, dim: int, report: LoadReport
+) -> Iterator[tuple[list[bytes], np.ndarray]]:
+    """Words and their rows, some at a time."""
     width = 4 * dim
-    data, at, ended = b"", 0, False
-    number = 0
-    while number < count:
-        words: list[str] = []
-        skip: set[int] = set()
-        vectors = np.empty((min(_BATCH, count - number), dim), dtype=np.float32)
+    data, at, found, ended = b"", 0, 0, False
+    while found < count and not ended:
+        words: list[bytes] = []
+        vectors = np.empty((min(_BATCH, count - found), dim), dtype=np.float32)
         while len(words) < len(vectors):
             space = data.find(b" ", at)
-            while (space < 0 or space + 1 + width > len(data)) and not ended:
-                more = stream.read(max(_READ_BYTES, width))
-                ended = not more
-                data, at = data[at:] + more, 0
-                space = data.find(b" ", at)
             if space < 0 or space + 1 + width > len(data):
+                if more := stream.read(max(_READ_BYTES, width)):
+                    data, at = data[at:] + more, 0
+                    continue
                 if data[at:].strip(b"\n"):
-                    report.count("truncated", f"word {number + 1}")
+                    report.count("truncated", f"word {found + len(words) + 1}")
+                ended = True
                 break
             if space - at > _LONGEST_WORD:
-                raise FileError(
-                    path,
-                    f"word {number + 1} is over {_LONGEST_WORD} bytes long; the file is damaged "
-                    f"or its dimension is not {dim}",
+                problem = (
+                    f"is damaged: word {found + len(words) + 1} has over {_LONGEST_WORD} bytes"
                 )
-            number += 1
-            # word2vec ends each vector with a line end, gensim does not.
-            raw = data[at:space].lstrip(b"\n")
+                raise FileError(stream.path, problem)
             vectors[len(words)] = np.frombuffer(data, "<f4", dim, space + 1)
+            # word2vec ends each vector with a line end, gensim does not.
+            words.append(data[at:space].lstrip(b"\n"))
             at = space + 1 + width
-            try:
-                words.append(raw.decode("utf-8"))
-            except UnicodeDecodeError:
-                report.count("not_utf8", f"word {number} {raw[:40]!r}")
-                skip.add(len(words))
-                words.append("")
-        if words:
-            yield words, vectors[: len(words)], skip
-        if len(words) < len(vectors):
-            return
-    if data[at:].strip(b"\n") or stream.read(1).strip(b"\n"):
+        yield words, vectors[: len(words)]
+        found += len(words)
+    if not ended and (data[at:].strip(b"\n") or stream.read(1).strip(b"\n")):
         report.count("header_count", f"it says {count:,}, and more follows")
 
 
-# === formats.fasttext ===
-NEWEST_VERSION = 12
-END_OF_SENTENCE = b"</s>"
+# fastText: a word's vector is the mean of its own row and those of its character n-grams
+
+_NEWEST_VERSION = 12
+_END_OF_SENTENCE = b"</s>"
 _SUPERVISED = 3
-_BATCH_FASTTEXT = 1024
 _FNV_START, _FNV_PRIME = np.uint32(2166136261), np.uint32(16777619)
 
 
 @dataclass
-class Model:
-    dim: int
-    bucket: int
+class FastText:
+    bucket: int  # rows of n-grams, which follow those of the words
     minn: int
     maxn: int
     words: list[bytes]
-    # Which n-gram buckets a pruned model kept, sorted, and where; None: all of them.
-    pruned: tuple[np.ndarray, np.ndarray] | None
     rows: np.ndarray  # (words + buckets, dim), mapped
 
+    def vectors(self, start: int, stop: int) -> np.ndarray:
+        """The vectors of the words in these places: (n, dim) float32."""
+        sums: np.ndarray = self.rows[start:stop].astype(np.float32)
+        if self.maxn <= 0:
+            return sums
+        owner, bucket = subwords(self.words[start:stop], self.minn, self.maxn, self.bucket)
+        if not len(owner):
+            return sums
+        order = np.argsort(owner, kind="stable")
+        owner, bucket = owner[order], bucket[order]
+        starts = np.flatnonzero(np.diff(owner, prepend=-1))
+        ngrams = self.rows[len(self.words) + bucket]
+        sums[owner[starts]] += np.add.reduceat(ngrams, starts, axis=0)
+        sums /= 1 + np.bincount(owner, minlength=len(sums)).astype(np.float32)[:, None]
+        return sums
 
-def read_fasttext(
-    path: Path, report: LoadReport, *, max_words: int | None, lowercase: bool
-) -> tuple[list[str], np.ndarray]:
+
+def read_fasttext(path: Path, report: LoadReport, _: Path | None = None) -> Iterator[Batch]:
     with Stream(path) as stream:
         if stream.compression is not None:
-            raise FileError(
-                path, f"is a {stream.compression} archive of a fastText model; unpack it"
-            )
+            raise FileError(path, f"is a {stream.compression} archive of a model; unpack it")
     try:
-        model = _open(path)
-    except FileError:
-        raise
+        model = _open_fasttext(path)
     except (struct.error, ValueError, OverflowError) as error:
-        raise FileError(path, "is cut off or damaged; expected a fastText model") from error
-    collector = Collector(report, max_words=max_words, lowercase=lowercase)
-    collector.expect(len(model.words))
-    with progress.task(f"Reading {path.name}", total=len(model.words)) as task:
-        for start in range(0, len(model.words), _BATCH_FASTTEXT):
-            batch = model.words[start : start + _BATCH_FASTTEXT]
-            words, rows = [], []
-            for row, raw in enumerate(batch, start=start):
-                try:
-                    words.append(raw.decode("utf-8"))
-                    rows.append(row)
-                except UnicodeDecodeError:
-                    report.count("not_utf8", f"word {row + 1} {raw[:40]!r}")
-            vectors = word_vectors(model, np.array(rows, dtype=np.int64))
-            collector.add(words, vectors, partial(_place_fasttext, rows))
-            task.advance(len(batch))
-            if collector.full:
-                break
-    return collector.words, collector.matrix()
+        if isinstance(error, FileError):
+            raise
+        raise FileError(path, f"is cut off or damaged ({error}); expected fastText") from error
+    total, size = len(model.words), path.stat().st_size
+    for start in range(0, total, _BATCH):
+        stop = min(start + _BATCH, total)
+        raw, vectors = model.words[start:stop], model.vectors(start, stop)
+        more = {"expected": total, "position": size * stop // total}
+        yield Batch.decoded(raw, vectors, "word", first=start + 1, **more)
 
 
-def _place_fasttext(rows: list[int], index: int) -> str:
-    return f"word {rows[index] + 1}"
-
-
-def _open(path: Path) -> Model:
+def _open_fasttext(path: Path) -> FastText:
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        current = data[:4] == FASTTEXT_MAGIC
-        at, version = (8, struct.unpack_from("<i", data, 4)[0]) if current else (0, 0)
-        if version > NEWEST_VERSION:
-            raise FileError(path, f"is fastText version {version}; known up to {NEWEST_VERSION}")
-        settings = struct.unpack_from("<12id", data, at)
-        at += struct.calcsize("<12id")
-        dim, kind, bucket, minn, maxn = settings[0], *settings[7:11]
+        at = 0
+
+        def unpack(form: str) -> tuple[Any, ...]:
+            nonlocal at
+            values = struct.unpack_from(form, data, at)
+            at += struct.calcsize(form)
+            return values
+
+        magic, version = unpack("<4si")
+        if magic != FASTTEXT_MAGIC:
+            raise ValueError("no fastText magic number")
+        if version > _NEWEST_VERSION:
+            raise FileError(path, f"is fastText version {version}; known up to {_NEWEST_VERSION}")
+        dim, _, _, _, _, _, _, kind, bucket, minn, maxn, _, _ = unpack("<12id")
         if version == 11 and kind == _SUPERVISED:
             maxn = 0  # these used no character n-grams, whatever they say
-        if dim < 1 or bucket < 0 or minn < 0:
+        entries, count, _, _, pruned = unpack("<3i2q")
+        if dim < 1 or bucket < 0 or minn < 0 or not 0 <= count <= entries:
             raise ValueError("impossible settings")
-        entries, count, _, _ = struct.unpack_from("<3iq", data, at)
-        at += struct.calcsize("<3iq")
-        prune_size = -1
-        if current:
-            (prune_size,) = struct.unpack_from("<q", data, at)
-            at += 8
-        words, at = _dictionary(data, at, entries, count)
-        pruned = None
-        if prune_size >= 0:
-            pairs = np.frombuffer(data[at : at + 8 * prune_size], dtype="<i4").reshape(-1, 2)
-            if len(pairs) != prune_size:
-                raise ValueError("pruned n-grams cut off")
-            at += 8 * prune_size
-            pairs = pairs[np.argsort(pairs[:, 0], kind="stable")]
-            pruned = pairs[:, 0].astype(np.int64), pairs[:, 1].astype(np.int64)
-        if current:
-            if data[at] != 0:
-                raise FileError(
-                    path,
-                    "is a quantised fastText model, which has no full vectors; use the original "
-                    ".bin or .vec file",
-                )
-            at += 1
-        rows, width = struct.unpack_from("<2q", data, at)
-        at += 16
-        buckets = 0 if maxn <= 0 else bucket if pruned is None else len(pruned[0])
-        if width != dim or rows < len(words) + buckets:
+        words = []
+        for _ in range(entries):  # labels of a classifier come after the words
+            end = data.find(b"\0", at)
+            if end < 0 or end + 10 > len(data):
+                raise ValueError("dictionary cut off")
+            words.append(data[at:end])
+            at = end + 10  # the byte 0, an 8-byte count, a 1-byte type
+        if pruned >= 0 or unpack("<?")[0]:  # only quantised models are pruned
+            raise FileError(path, "is a quantised fastText model; use the original .bin or .vec")
+        rows, width = unpack("<2q")
+        if width != dim or rows < count + (bucket if maxn > 0 else 0):
             raise ValueError("matrix and settings disagree")
-        if (
-            pruned is not None
-            and len(pruned[1])
-            and not 0 <= pruned[1].min() <= pruned[1].max() < (rows - len(words))
-        ):
-            raise ValueError("n-grams are said to be in rows that are not there")
         if at + 4 * rows * width > len(data):
             raise ValueError("matrix cut off")
     matrix = np.memmap(path, dtype="<f4", mode="r", offset=at, shape=(rows, width))
-    return Model(dim, bucket, minn, maxn, words, pruned, matrix)
-
-
-def _dictionary(data: mmap.mmap, at: int, entries: int, count: int) -> tuple[list[bytes], int]:
-    """The words (labels of a classifier come after them and are left out)."""
-    if not 0 <= count <= entries:
-        raise ValueError("impossible word counts")
-    words = []
-    for number in range(entries):
-        end = data.find(b"\0", at)
-        if end < 0 or end + 10 > len(data):
-            raise ValueError("dictionary cut off")
-        if number < count:
-            words.append(data[at:end])
-        at = end + 10  # the byte 0, an 8-byte count, a 1-byte type
-    return words, at
-
-
-def word_vectors(model: Model, rows: np.ndarray) -> np.ndarray:
-    """The vectors of the words in these rows: (n, dim) float32."""
-    sums: np.ndarray = model.rows[rows].astype(np.float32)
-    if model.maxn <= 0 or not len(rows):
-        return sums
-    texts = [model.words[row] for row in rows]
-    owner, bucket = subwords(texts, model.minn, model.maxn, model.bucket)
-    if model.pruned is not None:
-        kept, place = model.pruned
-        if not len(kept):
-            return sums
-        found = np.minimum(np.searchsorted(kept, bucket), len(kept) - 1)
-        known = kept[found] == bucket
-        owner, bucket = owner[known], place[found[known]]
-    if not len(owner):
-        return sums
-    order = np.argsort(owner, kind="stable")
-    owner, bucket = owner[order], bucket[order]
-    starts = np.flatnonzero(np.diff(owner, prepend=-1))
-    ngrams = model.rows[len(model.words) + bucket]
-    sums[owner[starts]] += np.add.reduceat(ngrams, starts, axis=0)
-    sums /= 1 + np.bincount(owner, minlength=len(rows)).astype(np.float32)[:, None]
-    return sums
+    return FastText(bucket, minn, maxn, words[:count], matrix)
 
 
 def subwords(
@@ -279,7 +181,7 @@ def subwords(
     All start positions advance together, one byte a step, each with its own running FNV-1a hash.
     Bytes are hashed as *signed* characters, as fastText's models were trained.
     """
-    wrapped = [b"" if word == END_OF_SENTENCE else b"<" + word + b">" for word in words]
+    wrapped = [b"" if word == _END_OF_SENTENCE else b"<" + word + b">" for word in words]
     text = np.frombuffer(b"".join(wrapped), dtype=np.uint8)
     lengths = np.array([len(word) for word in wrapped], dtype=np.int64)
     ends = np.cumsum(lengths)

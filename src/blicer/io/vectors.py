@@ -1,103 +1,361 @@
-"""Recognises a vector file by its content and calls the reader for it."""
+"""Loading word vectors: recognise the format, run its reader, keep the rows that count.
+
+Every reader is a generator of ``Batch``es, so that case folding, duplicates, NaN, zero vectors and
+``max_words`` mean the same for every format.
+"""
 
 from __future__ import annotations
 
+import codecs
+import re
+import struct
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 
+from blicer import progress
 from blicer.errors import FileError, InputError
-from blicer.io.cache import Entry
-from blicer.io.detect import FORMATS, recognise_format
-from blicer.io.report import LoadReport
-from blicer.io.streams import first_bytes
+from blicer.io.streams import Stream
 
-# === formats.load ===
-# Formats whose parsing costs more than reading the cache.
-CACHED = ("text", "word2vec", "fasttext")
+# The reader of each format, imported when it is needed: some import pyarrow, one imports torch.
+READERS = {
+    "text": ("blicer.io.text", "read_text"),
+    "word2vec": ("blicer.io.binary", "read_word2vec"),
+    "fasttext": ("blicer.io.binary", "read_fasttext"),
+    "npy": ("blicer.io.matrices", "read_npy"),
+    "contrastive": ("blicer.io.matrices", "read_torch"),
+    "safetensors": ("blicer.io.matrices", "read_safetensors"),
+}
+_CACHED = ("text", "word2vec", "fasttext")  # parsing these costs more than reading the cache
+_WITHOUT_WORDS = ("npy", "contrastive")
 
-Loaded = tuple[list[str], np.ndarray, LoadReport, "str | None"]
+# What a report counts, and the rest of the sentence. These kinds cost a vector …
+_DROPPED = {
+    "wrong_length": ("line", "of the wrong length dropped"),
+    "truncated": ("vector", "cut off at the end of the file, dropped"),
+    "not_finite": ("vector", "with NaN or infinity dropped"),
+    "not_utf8": ("word", "not in UTF-8 dropped (another encoding? iconv -f latin1 -t utf-8)"),
+    "no_word": ("vector", "without a word dropped"),
+    "duplicate": ("duplicate word", "dropped (the first one is kept)"),
+    "case_merged": ("word", "dropped (same as an earlier one except for case)"),
+}
+# … these were repaired, or are only worth knowing …
+_NOTED = {
+    "header_count": ("", "the header gives another number of words than the file has"),
+    "header_dimension": ("", "the header gives another dimension than the lines have"),
+    "zero": ("word", "with an all-zero vector (kept)"),
+    "blank": ("blank line", "skipped"),
+}
+# … and these are about dictionaries.
+_DICTIONARY = {
+    "unreadable": ("line", "that could not be read"),
+    "header": ("", "the first line was taken for a header"),
+    "comment": ("line", "beginning with # taken for comments (\\# begins a word with it)"),
+    "repeated": ("repeated pair", "kept once (the fit of a map counts them as often as listed)"),
+    "lowercased": ("pair", "folded to lower case"),
+    "score": ("line", "with a score after the pair; not used"),
+    "extra_column": ("line", "with further columns, which were not read"),
+    "separator": ("target", "with separators inside, kept whole (split_targets= splits them)"),
+}
+_SENTENCES = {**_DROPPED, **_NOTED, **_DICTIONARY}
+_EXAMPLES_KEPT = 5
 
 
-class Reader(Protocol):
-    def __call__(
-        self, path: Path, report: LoadReport, /, *, max_words: int | None, lowercase: bool
-    ) -> tuple[list[str], np.ndarray]: ...
+@dataclass
+class LoadReport:
+    """Counts of what was dropped or odd, by kind, with examples; false if the file was clean."""
+
+    format: str = ""  # of a dictionary: its delimiter
+    language: str | None = None  # if the file says it
+    counts: dict[str, int] = field(default_factory=dict)
+    examples: dict[str, list[str]] = field(default_factory=dict)
+
+    def count(self, kind: str, example: str = "") -> None:
+        self.counts[kind] = self[kind] + 1
+        examples = self.examples.setdefault(kind, [])
+        if example and len(examples) < _EXAMPLES_KEPT:
+            examples.append(example)
+
+    def __bool__(self) -> bool:
+        return bool(self.counts)
+
+    def __getitem__(self, kind: str) -> int:
+        return self.counts.get(kind, 0)
+
+    @property
+    def dropped(self) -> int:
+        """How many vectors of the input are not in the result."""
+        return sum(self[kind] for kind in _DROPPED)
+
+    def lines(self) -> list[str]:
+        """One sentence for each kind, with examples; none for a clean file."""
+        sentences = []
+        for kind, (noun, text) in _SENTENCES.items():
+            if n := self[kind]:
+                said = f"{n:,} {noun}{'' if n == 1 else 's'} {text}" if noun else text
+                examples = self.examples[kind] + ["…"] * (n > len(self.examples[kind]) > 0)
+                sentences.append(": ".join([said, ", ".join(examples)] if examples else [said]))
+        return sentences
+
+
+@dataclass
+class Batch:
+    """Some rows of a vector file, in file order."""
+
+    words: list[str]
+    vectors: np.ndarray
+    numbers: Sequence[int] | np.ndarray  # of the rows, counted from ``first``, for the report
+    unit: str  # what the numbers count: "line", "word" or "row"
+    first: int = 1
+    problems: list[tuple[str, int, str]] = field(default_factory=list)  # kind, number, detail
+    size: int = 0  # lines, words or rows that were read for it, usable or not
+    expected: int = 0  # rows in the file, roughly: memory is reserved, not touched
+    position: int = 0  # bytes of the file read so far
+    whole: bool = False  # all that there is: the matrix need not be copied
+
+    @classmethod
+    def decoded(cls, raw: Sequence[bytes], vectors: np.ndarray, unit: str, **more: Any) -> Batch:
+        """The rows whose words are UTF-8; the others become problems."""
+        words, numbers, problems = [], [], []
+        for number, word in enumerate(raw):
+            try:
+                words.append(word.decode("utf-8"))
+                numbers.append(number)
+            except UnicodeDecodeError:
+                problems.append(("not_utf8", number, repr(word[:40])[1:]))
+        rows = vectors[numbers] if problems else vectors
+        return cls(words, rows, numbers, unit, problems=problems, size=len(raw), **more)
+
+    def place(self, number: int, detail: str = "") -> str:
+        return f"{self.unit} {self.first + number}" + (f" {detail}" if detail else "")
+
+
+Reader = Callable[[Path, LoadReport, "Path | None"], Iterator[Batch]]
+Loaded = tuple[list[str], np.ndarray, LoadReport]
 
 
 def load(
     path: Path,
     *,
-    max_words: int | None,
-    lowercase: bool,
-    cache: bool,
-    vocabulary: Path | None,
-    format: str,
+    max_words: int | None = None,
+    lowercase: bool = True,
+    cache: bool = True,
+    vocabulary: Path | None = None,
+    format: str = "auto",
 ) -> Loaded:
-    """Words, vectors, report and (from our own folder) the language."""
-    if format not in ("auto", *FORMATS):
-        raise InputError(f"format must be auto, {', '.join(FORMATS)}; found {format!r}")
-    if not path.exists():
-        raise FileError(path, "does not exist")
-    format = recognise_format(path) if format == "auto" else format
+    """Words, vectors and report. The arguments are those of ``Embeddings.load``."""
+    if format not in ("auto", *READERS):
+        raise InputError(f"format must be auto, {', '.join(READERS)}; found {format!r}")
+    if not path.is_file():  # nor a pipe, which cannot be read twice
+        raise FileError(path, "is not a file" if path.exists() else "does not exist")
+    if format == "auto":
+        format = recognise_format(path)
+    if vocabulary is not None and format not in _WITHOUT_WORDS:
+        raise InputError(f"vocabulary= is for matrix files; {path} ({format}) has its words")
+    module, name = READERS[format]
+
+    def parse() -> Loaded:
+        report = LoadReport(format)
+        reader: Reader = getattr(import_module(module), name)
+        collector = Collector(report, max_words=max_words, lowercase=lowercase)
+        with progress.task(f"Reading {path.name}", total=path.stat().st_size) as task:
+            for batch in reader(path, report, vocabulary):
+                collector.add(batch)
+                task.advance(batch.position - task.done)
+                if collector.full:
+                    break
+        _check_usable(path, collector, report)
+        return collector.words, collector.matrix(), report
+
+    if not cache or format not in _CACHED:
+        return parse()
+    from blicer.io.cache import cached
+
     options = {"max_words": max_words, "lowercase": lowercase, "format": format}
-    entry = Entry.of(path, options) if cache and format in CACHED else None
-    if entry is not None and (found := entry.read()) is not None:
-        return (*found, None)
-    report = LoadReport(source=str(path), format=format)
-    words, vectors, language = _read(path, format, report, max_words, lowercase, vocabulary)
-    if not words:
-        raise FileError(path, "no usable word vectors in it")
-    if entry is not None:
-        entry.write(words, vectors, report)
-    return words, vectors, report, language
+    return cached(path, options, parse)
 
 
-def _read(
-    path: Path,
-    format: str,
-    report: LoadReport,
-    max_words: int | None,
-    lowercase: bool,
-    vocabulary: Path | None,
-) -> tuple[list[str], np.ndarray, str | None]:
-    # Readers are imported where they are used: some need pyarrow, one needs torch.
-    if format == "folder":
-        from blicer.io.matrices import read_folder
-
-        return read_folder(path, report, max_words=max_words, lowercase=lowercase)
-    first_bytes(path)
-    if format == "npy":
-        from blicer.io.matrices import read_npy
-
-        words, vectors = read_npy(
-            path, report, max_words=max_words, lowercase=lowercase, vocabulary=vocabulary
-        )
-    elif format == "contrastive":
-        from blicer.io.matrices import read_torch
-
-        words, vectors = read_torch(
-            path, report, max_words=max_words, lowercase=lowercase, vocabulary=vocabulary
-        )
-    else:
-        if vocabulary is not None:
-            raise InputError(f"vocabulary= is for matrix files; {path} ({format}) has its words")
-        reader = _with_words(format)
-        words, vectors = reader(path, report, max_words=max_words, lowercase=lowercase)
-    return words, vectors, None
+def _check_usable(path: Path, collector: Collector, report: LoadReport) -> None:
+    """A file that is mostly unreadable is refused, not reduced to what happens to parse."""
+    words, not_utf8 = len(collector.words), report["not_utf8"]
+    total = words + report.dropped
+    broken = report["wrong_length"] + report["truncated"]
+    other_encoding = not_utf8 >= 20 and not_utf8 > 0.05 * total
+    if not words or broken > collector.offered or other_encoding:
+        why = "; ".join(report.lines())
+        raise FileError(path, f"only {words:,} of {total:,} entries are usable: {why}")
 
 
-def _with_words(format: str) -> Reader:
-    """The reader of a file that holds both words and numbers."""
-    if format == "text":
-        from blicer.io.text import read_text
+# Which rows are kept
 
-        return read_text
-    if format == "word2vec":
-        from blicer.io.binary import read_word2vec
+_FIRST_CAPACITY = 4096
 
-        return read_word2vec
-    from blicer.io.binary import read_fasttext
 
-    return read_fasttext
+class Collector:
+    """Takes batches in file order, keeps the rows that count and counts the others."""
+
+    def __init__(self, report: LoadReport, *, max_words: int | None, lowercase: bool) -> None:
+        self.words: list[str] = []
+        self.offered = 0  # rows of all batches
+        self._report, self._max_words, self._lowercase = report, max_words, lowercase
+        self._first: dict[str, str] = {}  # key (folded) -> the word as it was first written
+        self._matrix = np.empty((0, 0), dtype=np.float32)
+
+    @property
+    def full(self) -> bool:
+        return self._max_words is not None and len(self.words) >= self._max_words
+
+    def add(self, batch: Batch) -> None:
+        start = len(self.words)
+        self.offered += len(batch.words)
+        kept, consumed = self._select(batch)
+        last = batch.numbers[consumed - 1] if self.full else batch.size
+        for kind, number, detail in batch.problems:
+            if number <= last:  # nothing after the last wanted word counts
+                self._report.count(kind, batch.place(number, detail and f"({detail})"))
+        in_a_row = not kept or kept[-1] == len(kept) - 1
+        rows = batch.vectors[: len(kept)] if in_a_row else batch.vectors[kept]
+        if batch.whole:
+            as_it_is = rows.dtype == np.float32 and rows.flags.c_contiguous  # it stays mapped
+            self._matrix = rows if as_it_is else np.ascontiguousarray(rows, dtype=np.float32)
+            return
+        self._reserve(len(self.words), batch)
+        self._matrix[start : len(self.words)] = rows
+
+    def _select(self, batch: Batch) -> tuple[list[int], int]:
+        """Rows of the batch that are kept, and how many were looked at before it was full."""
+        words, vectors = batch.words, batch.vectors
+        # The sum is finite only if every entry is, unless it overflows: look closer only then.
+        with np.errstate(all="ignore"):
+            suspicious = np.flatnonzero(~np.isfinite(vectors.sum(axis=1, dtype=np.float32)))
+        bad = {int(i) for i in suspicious if not np.isfinite(vectors[i]).all()}
+        first = self._first
+
+        def count(kind: str, i: int) -> None:
+            self._report.count(kind, batch.place(batch.numbers[i], words[i] and repr(words[i])))
+
+        kept: list[int] = []
+        room = len(words) if self._max_words is None else self._max_words - len(self.words)
+        consumed = len(words)
+        for i, word in enumerate(words):
+            if len(kept) >= room:
+                consumed = i
+                break
+            if not word:
+                count("no_word", i)
+                continue
+            if i in bad:
+                count("not_finite", i)
+                continue
+            key = word.lower() if self._lowercase else word
+            earlier = first.get(key)
+            if earlier is not None:
+                count("duplicate" if earlier == word else "case_merged", i)
+                continue
+            first[key] = word
+            self.words.append(key)
+            kept.append(i)
+        for i in kept:
+            if not vectors[i, 0] and not vectors[i].any():
+                count("zero", i)
+        return kept, consumed
+
+    def _reserve(self, rows: int, batch: Batch) -> None:
+        have, dim = len(self._matrix), batch.vectors.shape[1]
+        if have == 0:
+            wanted = max(1, batch.expected or _FIRST_CAPACITY)
+            if self._max_words is not None:
+                wanted = min(wanted, self._max_words)
+            self._matrix = np.empty((max(rows, wanted), dim), dtype=np.float32)
+        elif rows > have:
+            # realloc moves pages rather than copying them: the peak stays near one matrix.
+            self._matrix.resize((max(rows, have + have // 4), dim), refcheck=False)
+
+    def matrix(self) -> np.ndarray:
+        """The finished matrix; the collector must not be used after this."""
+        matrix, self._matrix = self._matrix, np.empty((0, 0), dtype=np.float32)
+        if len(matrix) != len(self.words):
+            matrix.resize((len(self.words), matrix.shape[1]), refcheck=False)
+        return matrix
+
+
+# Which format a file has, from its content; the name only helps where content cannot
+
+FASTTEXT_MAGIC = struct.pack("<i", 793712314)
+NPY_MAGIC = b"\x93NUMPY"
+_TORCH_LEGACY = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."
+_SNIFFED = 1 << 16
+HEADER = re.compile(rb"[ \t]*(\d{1,15})[ \t]+(\d{1,9})[ \t\r]*")  # word2vec's: words, dimension
+_NUMBER = re.compile(rb"(?i)[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?(nan|inf|infinity)")
+
+
+def is_number(token: bytes | str) -> bool:
+    if isinstance(token, str):
+        token = token.encode("utf-8", "replace")
+    return _NUMBER.fullmatch(token) is not None
+
+
+def check_unicode(word: str) -> None:
+    """Raises ``InputError`` for half a character (a lone surrogate), which no file can hold."""
+    try:
+        word.encode("utf-8")
+    except UnicodeEncodeError:
+        raise InputError(f"{word!r} holds half of a character, which cannot be written") from None
+
+
+def recognise_format(path: Path) -> str:
+    """One of ``READERS``; raises ``FileError`` for what is known not to be vectors."""
+    with Stream(path) as stream:
+        if stream.start.startswith(NPY_MAGIC):
+            # ContrastiveBLI's x_voc.npy stands for the pair that it makes with x_emb.pt.
+            return "contrastive" if path.name.endswith("_voc.npy") else "npy"
+        if stream.start[3:9] == b"\0\0\0\0\0{":  # the length of a JSON header, below 16 MB
+            return "safetensors"
+        zipped = stream.compression == "zip" and _is_torch_archive(path)
+        if zipped or stream.start.startswith(_TORCH_LEGACY):
+            return "contrastive"
+        head = stream.peek(_SNIFFED)
+    if not head:
+        raise FileError(path, "is empty")
+    return format_of_content(path, head)
+
+
+def format_of_content(path: Path, head: bytes) -> str:
+    """The format of a file whose uncompressed bytes begin with ``head``."""
+    if head.startswith(FASTTEXT_MAGIC):
+        return "fasttext"
+    if head.startswith(NPY_MAGIC):
+        raise FileError(path, "is a compressed .npy; decompress it first")
+    if head[:1] == b"\x80" and head[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"):
+        raise FileError(path, "is a Python pickle, which is never executed; save it as .vec")
+    if head.startswith(b"\x89HDF\r\n"):
+        raise FileError(path, "is HDF5; expected word vectors: save them as text or .npy")
+    return "word2vec" if _is_word2vec_binary(head) else "text"
+
+
+def _is_word2vec_binary(head: bytes) -> bool:
+    """A header line, then lines that do not end in numbers, and bytes that no text has."""
+    line, _, rest = head.partition(b"\n")
+    lines = [line.split() for line in rest.split(b"\n")[:20]]
+    numeric = [is_number(tokens[-1]) for tokens in lines if len(tokens) > 1]
+    if not HEADER.fullmatch(line) or 2 * sum(numeric) >= len(numeric) > 0:
+        return False
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(rest)
+    except UnicodeDecodeError:
+        return True
+    return re.search(rb"[\x00-\x08\x0e-\x1f]", rest) is not None
+
+
+def _is_torch_archive(path: Path) -> bool:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return any(name.endswith("data.pkl") for name in archive.namelist())
+    except (zipfile.BadZipFile, NotImplementedError, OSError):
+        # A cut-off archive has lost its table of contents, but not its name.
+        return path.suffix in (".pt", ".pth", ".bin")

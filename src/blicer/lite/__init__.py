@@ -1,19 +1,17 @@
 """`lite`: the small multilingual cross-encoder that comes with blicer.
 
-The package carries its table of pieces as uint8 codes, apart from the net. ``path()`` puts the two
-together, once, into an ordinary Hugging Face folder in the user's cache and returns it.
+The package carries its table of word pieces as uint8 codes, apart from the net. ``path()`` puts the
+two together, once, into an ordinary Hugging Face folder in the user's cache.
 """
 
 from __future__ import annotations
 
-import hashlib
-import os
 import shutil
 import tempfile
 from pathlib import Path
 
 from blicer.errors import BlicerError, FileError
-from blicer.files import atomic_folder, read_json
+from blicer.files import atomic_folder, cache_folder, file_sha256, read_json
 
 NAME = "lite"
 HERE = Path(__file__).parent
@@ -24,10 +22,6 @@ TABLE_WEIGHT = "electra.embeddings.word_embeddings.weight"
 
 def path() -> Path:
     """A folder that ``AutoModelForSequenceClassification`` and ``CrossEncoder`` load."""
-    if not (HERE / MANIFEST).is_file():
-        raise FileError(
-            HERE / MANIFEST, "is missing: this copy of blicer comes without its encoder"
-        )
     folder = cache_folder() / f"{NAME}-{version()}"
     if (folder / "model.safetensors").is_file():
         return folder
@@ -44,16 +38,10 @@ def path() -> Path:
 
 
 def version() -> str:
-    """A digest of all the files that the model is made of."""
-    return hashlib.sha256((HERE / MANIFEST).read_bytes()).hexdigest()[:12]
-
-
-def cache_folder() -> Path:
-    """``BLICER_CACHE``, or ``blicer`` in the user's cache folder."""
-    if given := os.environ.get("BLICER_CACHE"):
-        return Path(given).expanduser()
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "blicer"
+    """Hash of all the files that the model is made of."""
+    if not (HERE / MANIFEST).is_file():
+        raise FileError(HERE / MANIFEST, "is missing; this copy of blicer comes without `lite`")
+    return file_sha256(HERE / MANIFEST)[:12]
 
 
 def assemble(folder: Path) -> None:
@@ -71,11 +59,10 @@ def assemble(folder: Path) -> None:
 
 
 def check_files() -> None:
-    """The artefact is what was built: sizes and SHA-256 as in the manifest."""
+    """Raise if a file is missing or not as built (SHA-256 in the manifest)."""
     for name, expected in read_json(HERE / MANIFEST)["files"].items():
         file = HERE / name
         if not file.is_file():
             raise FileError(file, "is missing from the installed package; install blicer again")
-        digest = hashlib.sha256(file.read_bytes()).hexdigest()
-        if digest != expected["sha256"]:
+        if file_sha256(file) != expected["sha256"]:
             raise FileError(file, "is damaged (its SHA-256 is not the manifest's); install again")

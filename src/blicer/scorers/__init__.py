@@ -1,57 +1,85 @@
 """Scorers: whatever says how much two words look like translations, in [0, 1].
 
-Each has a ``name`` and ``score(source_words, target_words)``; any number can be mixed. One that
-learns has ``fit(source_words, target_words, is_positive)``, ``save(folder)`` and
-``load(folder, values)`` too.
+A scorer is one file here and one line in ``SCORERS``. Its class has a ``name``, a docstring whose
+first line is its help text, and ``score(source_words, target_words)``. One that learns also has
+``fit(source_words, target_words, is_positive)``, ``save(folder)`` and ``load(folder, values)``;
+``needs_seeds`` says that it learns from seeds of its own language pair.
 """
 
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from blicer.errors import InputError
-from blicer.mixing import Scorer
 
-_HOME = {
-    "cross-encoder": ("cross_encoder", "CrossEncoderScorer"),
-    "endings": ("endings", "Endings"),
-    "untuned": ("cross_encoder", "Untuned"),
-    "spelling": ("spelling", "Spelling"),
-    "use-cosine": ("use_cosine", "UseCosine"),
+CROSS_ENCODER, UNTUNED = "cross-encoder", "untuned"
+# The pipeline builds these two: they need an encoder, which it loads, trains and caches.
+NEED_ENCODER = (CROSS_ENCODER, UNTUNED)
+
+SCORERS: dict[str, str] = {
+    CROSS_ENCODER: "blicer.scorers.cross_encoder:CrossEncoderScorer",
+    UNTUNED: "blicer.scorers.cross_encoder:Untuned",
+    "endings": "blicer.scorers.endings:Endings",
+    "spelling": "blicer.scorers.spelling:Spelling",
+    "use-cosine": "blicer.scorers.use_cosine:UseCosine",
 }
-SCORERS = tuple(_HOME)
 
 
-ENCODERS = ("cross-encoder", "untuned")
-NEED_SEEDS = ("endings",)  # learn from the seeds of their own language pair
+class Scorer(Protocol):
+    """Says how much two words look like translations, in [0, 1]."""
+
+    @property
+    def name(self) -> str: ...
+
+    def score(self, source: Sequence[str], target: Sequence[str], /) -> NDArray[np.float32]:
+        """Score each pair ``(source[i], target[i])``."""
+        ...
 
 
-def check_scorer(name: str) -> None:
-    """A name that no scorer has is the user's mistake, and said."""
-    if name not in _HOME:
+def scorer_class(name: str) -> Any:
+    """The class of a scorer; unknown names raise ``InputError``."""
+    if name not in SCORERS:
         raise InputError(f"there is no scorer {name!r}; there are {', '.join(SCORERS)}")
-
-
-def _class(name: str) -> Any:
-    check_scorer(name)
-    module, class_name = _HOME[name]
-    return getattr(importlib.import_module(f"blicer.scorers.{module}"), class_name)
+    module, _, class_name = SCORERS[name].partition(":")
+    return getattr(importlib.import_module(module), class_name)
 
 
 def make_scorer(name: str) -> Scorer:
-    """A scorer that needs no encoder, by name; one that learns is not fitted yet."""
-    if name in ENCODERS:
+    """A new scorer that needs no encoder; one that learns is not fitted yet."""
+    if name in NEED_ENCODER:
         raise InputError(f"the scorer {name} needs an encoder; it cannot be made by name alone")
-    scorer: Scorer = _class(name)()
+    scorer: Scorer = scorer_class(name)()
     return scorer
 
 
+def needs_seeds(name: str) -> bool:
+    """Whether the scorer learns from seeds of its own language pair."""
+    return bool(getattr(scorer_class(name), "needs_seeds", False))
+
+
+def check_scorers(names: Sequence[str]) -> None:
+    """Unknown and repeated names raise ``InputError``, before anything is computed."""
+    for name in names:
+        scorer_class(name)
+        if list(names).count(name) > 1:
+            raise InputError(f"the scorer {name} is named twice")
+
+
 def load_scorer(folder: Path, values: dict[str, Any], **options: Any) -> Scorer:
-    """A scorer that a translator saved in ``folder``."""
-    kind = _class(values["name"])
+    """Load a scorer that a translator saved in ``folder``."""
+    kind = scorer_class(values["name"])
     if hasattr(kind, "load"):
         loaded: Scorer = kind.load(folder, values, **options)
         return loaded
     return make_scorer(values["name"])
+
+
+def check_lengths(source: Sequence[str], target: Sequence[str]) -> None:
+    if len(source) != len(target):
+        raise InputError(f"{len(source)} source words were given with {len(target)} target words")

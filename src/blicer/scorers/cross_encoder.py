@@ -1,4 +1,4 @@
-"""The paper's scorer: a cross-encoder on both orders of a pair, each word in its template."""
+"""The cross-encoder as a scorer: both orders of a pair, each word in its template."""
 
 from __future__ import annotations
 
@@ -9,19 +9,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from blicer.scorers import CROSS_ENCODER, UNTUNED
 from blicer.templates import Template
 
 if TYPE_CHECKING:
     from blicer.crossencoder.model import Reranker
 
-NAME = "cross-encoder"
-UNTUNED = "untuned"
-
 
 class CrossEncoderScorer:
-    """Mean of the sigmoids of the two orders; each word keeps its own language's name in both."""
+    """The paper's cross-encoder, tuned on the training pairs.
 
-    name = NAME
+    The score is the mean of the sigmoids of the two orders; each word keeps its own language's
+    name in both (docs/method.md §4).
+    """
+
+    name = CROSS_ENCODER
     folder = "reranker"
 
     def __init__(
@@ -60,7 +62,7 @@ class CrossEncoderScorer:
 
 
 class Untuned(CrossEncoderScorer):
-    """The encoder as it comes, before any training: the paper's off-the-shelf ablation."""
+    """The cross-encoder before any training: the paper's off-the-shelf ablation."""
 
     name = UNTUNED
     folder = "untuned"

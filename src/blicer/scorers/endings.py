@@ -1,4 +1,4 @@
-"""Which endings translate which: learned from the seeds, in a second, for any two languages.
+"""Which endings go together: learned from the seeds, in a second, for any two languages.
 
 A candidate is often the right word in the wrong form (*run* for *ran*). Word vectors hardly tell
 forms apart, and a cosine of spellings cannot: different languages end differently. A logistic
@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from blicer.errors import FileError, InputError
+from blicer.errors import FileError
+from blicer.scorers import check_lengths
 from blicer.scorers.spelling import Spelling
 
 FILE = "endings.safetensors"
@@ -31,9 +32,13 @@ STEPS = 100
 
 
 class Endings:
-    """Logistic regression on pairs of endings, on lengths and on likeness of spelling."""
+    """Learns from your seeds which endings go together, so that forms match.
+
+    A logistic regression on pairs of endings, on lengths and on similarity of spelling.
+    """
 
     name = "endings"
+    needs_seeds = True
 
     def __init__(self) -> None:
         self.weights = np.zeros(BUCKETS, dtype=np.float32)
@@ -44,7 +49,7 @@ class Endings:
     def fit(
         self, source: Sequence[str], target: Sequence[str], is_positive: NDArray[np.bool_]
     ) -> None:
-        """Learn from pairs of words; positives and negatives count the same in all."""
+        """Learn from word pairs; all positives together weigh as much as all negatives."""
         import torch
 
         if not is_positive.any() or is_positive.all():
@@ -75,7 +80,7 @@ class Endings:
         self.of_spelling, self.constant = float(learned[-2]), float(learned[-1])
 
     def score(self, source: Sequence[str], target: Sequence[str]) -> NDArray[np.float32]:
-        """The chance that each pair is a translation, as far as its form tells."""
+        """Probability that each pair is a translation, judged by form alone."""
         spelling = SPELLING_SCALE * self._spelling.score(source, target)
         logits = self.weights[self._places(source, target)].sum(axis=1)
         logits = logits + self.of_spelling * spelling + self.constant
@@ -83,9 +88,8 @@ class Endings:
         return chance
 
     def _places(self, source: Sequence[str], target: Sequence[str]) -> NDArray[np.int64]:
-        """(pairs, kinds of ending): which weight each combination of endings has."""
-        if len(source) != len(target):
-            raise InputError(f"{len(source)} left words were given with {len(target)} right words")
+        """Index (pairs, kinds of ending) of the weight of each combination of endings."""
+        check_lengths(source, target)
         left = np.array([self._codes(word) for word in source], dtype=np.uint64).reshape(-1, 4)
         right = np.array([self._codes(word) for word in target], dtype=np.uint64).reshape(-1, 4)
         columns = []

@@ -11,48 +11,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from blicer.errors import InputError
+from blicer.scorers import check_lengths
 
-# === scorers.romanise ===
 # Cyrillic and Greek by sound, as a reader would type them on a Latin keyboard.
 _LETTERS = {
     **dict(zip("абвгдезийклмнопрстуфхыэ", "abvgdezijklmnoprstufhye", strict=True)),
-    "ж": "zh",
-    "ц": "ts",
-    "ч": "ch",
-    "ш": "sh",
-    "щ": "sch",
+    **dict(zip("ёіїєґўјћѓќѕøłđðı", "eiiegujcgkzolddi", strict=True)),
+    **dict(zip("αβγδεζηικλμνξοπρσςτυφω", "avgdeziiklmnxoprsstyfo", strict=True)),
+    **dict(zip("жцчшщюя", ("zh", "ts", "ch", "sh", "sch", "yu", "ya"), strict=True)),
+    **dict(
+        zip(
+            "ђљњџθχψßæœþ",
+            ["dj", "lj", "nj", "dz", "th", "ch", "ps", "ss", "ae", "oe", "th"],
+            strict=True,
+        )
+    ),
     "ъ": "",
     "ь": "",
-    "ю": "yu",
-    "я": "ya",
-    "ё": "e",
-    "і": "i",
-    "ї": "i",
-    "є": "e",
-    "ґ": "g",
-    "ў": "u",
-    "ђ": "dj",
-    "ј": "j",
-    "љ": "lj",
-    "њ": "nj",
-    "ћ": "c",
-    "џ": "dz",
-    "ѓ": "g",
-    "ќ": "k",
-    "ѕ": "z",
-    **dict(zip("αβγδεζηικλμνξοπρσςτυφω", "avgdeziiklmnxoprsstyfo", strict=True)),
-    "θ": "th",
-    "χ": "ch",
-    "ψ": "ps",
-    "ß": "ss",
-    "ø": "o",
-    "æ": "ae",
-    "œ": "oe",
-    "ł": "l",
-    "đ": "d",
-    "ð": "d",
-    "þ": "th",
-    "ı": "i",
 }
 
 
@@ -74,9 +49,10 @@ def romanise(word: str) -> str:
     return "".join(letters)
 
 
-# === scorers.spelling ===
 class Spelling:
-    """Cosine of character n-gram counts (lengths 2 to 4, word ends marked), from 0 to 1.
+    """Similarity of spelling, across Latin, Cyrillic and Greek script.
+
+    Cosine of character n-gram counts (lengths 2 to 4, word ends marked), from 0 to 1.
 
     Words are romanised first unless ``romanised`` is False, so that ``театр`` is near ``théâtre``.
     """
@@ -99,10 +75,7 @@ class Spelling:
 
     def score(self, left_words: Sequence[str], right_words: Sequence[str]) -> NDArray[np.float32]:
         """One score for each pair ``left_words[i], right_words[i]``; float32 in [0, 1]."""
-        if len(left_words) != len(right_words):
-            raise InputError(
-                f"{len(left_words)} left words were given with {len(right_words)} right words"
-            )
+        check_lengths(left_words, right_words)
         scores = np.zeros(len(left_words), dtype=np.float32)
         for row, (left, right) in enumerate(zip(left_words, right_words, strict=True)):
             few, few_norm = self._profile(left)

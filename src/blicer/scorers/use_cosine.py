@@ -1,4 +1,4 @@
-"""Control A: the cosine of the two words' USE-multilingual vectors, with nothing learnt on top."""
+"""Cosine of the two words' USE-multilingual vectors: a control, with nothing learnt on top."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from blicer.errors import InputError, MissingDependency
+from blicer.errors import MissingDependency
+from blicer.scorers import check_lengths
 
 Encode = Callable[[list[str]], NDArray[np.float32]]
 Vectors = dict[str, NDArray[np.float32]]
@@ -29,7 +30,9 @@ def _load_encoder() -> Encode:
 
 
 class UseCosine:
-    """(1 + cosine) / 2 of the whole encoder's unit vectors; each distinct word is encoded once.
+    """Cosine of the USE-multilingual encoder's vectors (needs the extra `use`).
+
+    The score is (1 + cosine) / 2; each distinct word is encoded once.
 
     ``encode`` turns a list of words into unit vectors; by default the installed USE package does.
     """
@@ -49,10 +52,7 @@ class UseCosine:
 
     def score(self, left_words: Sequence[str], right_words: Sequence[str]) -> NDArray[np.float32]:
         """One score for each pair ``left_words[i], right_words[i]``; float32 in [0, 1]."""
-        if len(left_words) != len(right_words):
-            raise InputError(
-                f"{len(left_words)} left words were given with {len(right_words)} right words"
-            )
+        check_lengths(left_words, right_words)
         if not left_words:
             return np.zeros(0, dtype=np.float32)
         cosine = np.einsum("nd,nd->n", self._rows(left_words), self._rows(right_words))

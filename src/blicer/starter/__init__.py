@@ -1,7 +1,7 @@
 """The starter pair that comes with the package: English and Russian vectors, seeds and a test.
 
-Vectors are kept in one byte a number with a scale a word; where they come from and under which
-licences is said in the README.md beside them.
+Vectors are stored as one byte a number and one scale a word. The README.md beside them says where
+they come from and under which licences.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import numpy as np
 
 from blicer.embeddings import Embeddings
 from blicer.errors import FileError
+from blicer.io.matrices import map_tensors
 from blicer.lexicon import Lexicon
 
 FOLDER = Path(__file__).resolve().parent
@@ -21,7 +22,7 @@ SEEDS, TEST = FOLDER / "en-ru.seeds.tsv", FOLDER / "en-ru.test.tsv"
 
 
 class Starter(NamedTuple):
-    """What there is to start with. ``test`` is for the last measurement, never for a choice."""
+    """Vectors and dictionaries. ``test`` is for the final evaluation, never for choosing."""
 
     source: Embeddings
     target: Embeddings
@@ -30,31 +31,21 @@ class Starter(NamedTuple):
 
 
 def load() -> Starter:
-    """English, Russian, the seed dictionary and the test dictionary.
-
-    >>> source, target, seeds, test = load()
-    >>> source.language, target.language
-    ('en', 'ru')
-    """
+    """English and Russian vectors, the seed dictionary and the test dictionary."""
     source, target = (read_side(language) for language in LANGUAGES)
     return Starter(source, target, Lexicon.load(SEEDS), Lexicon.load(TEST))
 
 
 def read_side(language: str) -> Embeddings:
     """One language's words, most frequent first, and their vectors as float32."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file
-
     path = side_file(language)
+    tensors, _ = map_tensors(path)
     try:
-        tensors = load_file(path)
         words = tensors["words"].tobytes().decode("utf-8").split("\n")
-        codes, scales = tensors["codes"], tensors["scales"]
-    except OSError as error:
-        raise FileError(path, f"cannot be read ({error.strerror or error})") from error
-    except (SafetensorError, KeyError, UnicodeDecodeError) as error:
+        vectors = tensors["codes"].astype(np.float32) * tensors["scales"][:, None]
+    except (KeyError, UnicodeDecodeError) as error:
         raise FileError(path, f"is damaged ({error}); install blicer again") from error
-    return Embeddings(words, codes.astype(np.float32) * scales[:, None], language)
+    return Embeddings(words, vectors, language)
 
 
 def side_file(language: str) -> Path:

@@ -1,0 +1,191 @@
+"""Published dictionaries and vectors: which collections there are, and the files of a request.
+
+The collections are in ``catalogue.json``, and the known checksums of their files in
+``checksums.tsv``. Paths are patterns: ``{pair}`` (``en-fr``), ``{source}`` (``en``), ``{size}``
+(``5000``), ``{short}`` (``5k``) and ``{language}`` are filled in.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import resources
+from typing import Any
+
+from blicer.errors import InputError
+
+ALL = "all"
+_LANGUAGE = re.compile(r"[a-z]{2,3}(_[a-z]{1,12}){0,2}")  # Wikipedia's codes: en, zh_yue, be_x_old
+_SIZE = re.compile(r"(\d{1,6})(k?)")
+_MOST_LISTED = 12
+
+
+@dataclass(frozen=True)
+class Item:
+    """One published file."""
+
+    url: str
+    file: str  # where it goes, below the folder of all data
+    sha256: str | None = None
+    members: tuple[str, ...] = ()  # of a zip archive: where its files go, under their own names
+
+
+@dataclass(frozen=True)
+class Collection:
+    """Dictionaries of language pairs, or (without training sizes) vectors of languages."""
+
+    name: str
+    about: str
+    page: str  # where a person reads about it
+    base: str  # address that the files are below
+    train: str  # path of a training dictionary, or of a vector file
+    test: str = ""
+    archive: str = ""  # path of a zip archive with all pairs of a source language, if in one
+    names: tuple[str, ...] = ()  # pairs or languages; empty if only the publisher's page lists them
+    sizes: tuple[int, ...] = ()  # source words of the training dictionaries
+    both_orders: bool = True  # False: each pair is published in one order only
+
+    @property
+    def vectors(self) -> bool:
+        return not self.sizes
+
+    def to_dict(self) -> dict[str, object]:
+        return {
+            "name": self.name,
+            "about": self.about,
+            "page": self.page,
+            "languages" if self.vectors else "pairs": list(self.names),
+            "sizes": [short_size(size) for size in self.sizes],
+        }
+
+
+def short_size(size: int) -> str:
+    """5000 as XLING writes it: ``5k``."""
+    return f"{size // 1000}k" if size % 1000 == 0 else str(size)
+
+
+def _read(file: str) -> str:
+    return resources.files("blicer").joinpath(file).read_text("utf-8")
+
+
+def _collection(names: str = "", sizes: Iterable[int] = (), **facts: Any) -> Collection:
+    return Collection(names=tuple(names.split()), sizes=tuple(sizes), **facts)
+
+
+COLLECTIONS = {one["name"]: _collection(**one) for one in json.loads(_read("catalogue.json"))}
+
+
+@lru_cache(maxsize=1)
+def checksums() -> dict[str, str]:
+    """SHA-256 of the published files for which it is known, by where they go."""
+    return dict(line.split("\t") for line in _read("checksums.tsv").splitlines()[1:])
+
+
+def find_collection(name: str) -> Collection:
+    """The collection of this name; unknown names raise ``InputError``."""
+    if name not in COLLECTIONS:
+        raise InputError(f"{name!r} is no collection: there are {', '.join(COLLECTIONS)}")
+    return COLLECTIONS[name]
+
+
+def plan(
+    name: str, wanted: Iterable[str], sizes: Iterable[str | int] = ()
+) -> tuple[list[Item], list[str]]:
+    """The files of a request, each once, and notes on how the request was understood.
+
+    ``wanted`` are pairs (``en-fr``, or ``all``) of a collection of dictionaries, or languages
+    (``en``) of one of vectors. ``sizes`` chooses among the training dictionaries, all by default;
+    test dictionaries always come along.
+    """
+    collection, wanted, sizes = find_collection(name), list(wanted), list(sizes)
+    if not wanted:
+        kind, some = ("languages", "en, fr") if collection.vectors else ("pairs", "all, en-fr")
+        raise InputError(f"which {kind} of {name}? Name them ({some} …); see `blicer data list`")
+    if collection.vectors:
+        if sizes:
+            raise InputError(f"{name} has no sizes: use --first for fewer words")
+        files = [collection.train.format(language=one) for one in _languages(collection, wanted)]
+        return [Item(f"{collection.base}/{file}", f"vectors/{file}") for file in files], []
+    training = _training_sizes(collection, sizes)
+    pairs, notes = _pairs(collection, wanted)
+    published: dict[str, list[str]] = {}  # path below the address: files inside, of an archive
+    for pair in pairs:
+        files = [
+            collection.train.format(pair=pair, size=size, short=short_size(size))
+            for size in training
+        ]
+        files.append(collection.test.format(pair=pair))
+        if collection.archive:
+            archive = collection.archive.format(source=pair.split("-")[0])
+            published.setdefault(archive, []).extend(f"{name}/{file}" for file in files)
+        else:
+            published |= {file: [] for file in files}
+    known = checksums()
+    items = [
+        Item(f"{collection.base}/{path}", f"{name}/{path}", known.get(f"{name}/{path}"), tuple(of))
+        for path, of in published.items()
+    ]
+    return items, notes
+
+
+def _training_sizes(collection: Collection, sizes: list[str | int]) -> list[int]:
+    wanted = set()
+    for given in sizes:
+        found = _SIZE.fullmatch(str(given).strip().lower())
+        size = int(found[1]) * (1000 if found[2] else 1) if found else 0
+        if size not in collection.sizes:
+            there = ", ".join(map(short_size, collection.sizes))
+            raise InputError(
+                f"{collection.name} has no training file of size {given}; it has {there}"
+            )
+        wanted.add(size)
+    return sorted(wanted or collection.sizes)
+
+
+def _pairs(collection: Collection, wanted: list[str]) -> tuple[list[str], list[str]]:
+    pairs: list[str] = []
+    notes: list[str] = []
+    for name in wanted:
+        pair = name.strip().lower().replace("_", "-")
+        turned = "-".join(reversed(pair.split("-")))
+        if pair == ALL:
+            pairs.extend(collection.names)
+        elif pair in collection.names:
+            pairs.append(pair)
+        elif not collection.both_orders and turned in collection.names:
+            pairs.append(turned)
+            notes.append(
+                f"{collection.name} publishes {pair} as {turned}: the first column is "
+                f"{turned.split('-')[0]} (in Python, Lexicon.load(...).reverse() turns it)"
+            )
+        else:
+            related = [
+                one for one in collection.names if set(pair.split("-")) & set(one.split("-"))
+            ]
+            some = ", ".join((related or list(collection.names))[:_MOST_LISTED])
+            raise InputError(
+                f"{collection.name} has no pair {name}; it has {some} … "
+                f"(all: blicer data list {collection.name})"
+            )
+    return list(dict.fromkeys(pairs)), notes
+
+
+def _languages(collection: Collection, wanted: list[str]) -> list[str]:
+    """Codes of languages, each once; a pair is two languages."""
+    codes = [code for name in wanted for code in name.strip().lower().split("-")]
+    for code in codes:
+        if code == ALL:
+            raise InputError(
+                f"all of {collection.name} is hundreds of gigabytes; name the languages"
+            )
+        if not _LANGUAGE.fullmatch(code):
+            raise InputError(f"{code!r} is no code of a language; expected one such as en")
+        if collection.names and code not in collection.names:
+            raise InputError(
+                f"{collection.name} has no vectors of {code!r}; see `blicer data list`, or "
+                f"{collection.page}"
+            )
+    return list(dict.fromkeys(codes))

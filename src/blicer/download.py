@@ -1,0 +1,477 @@
+"""Downloads that survive broken connections, and ``get``, which fetches files of a collection.
+
+Bytes go to ``NAME.part``; ``NAME.part.json`` says what they are the beginning of. A later attempt,
+or a later run, asks for the rest of the same version (Range with If-Range). A file gets its name
+once it is complete and its checksum, where known, is right.
+"""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import http.client
+import os
+import re
+import ssl
+import urllib.error
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path, PurePosixPath
+from time import sleep
+from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener, url2pathname
+
+from rich.filesize import decimal
+
+from blicer import __version__, progress
+from blicer.catalogue import Item, find_collection, plan
+from blicer.errors import BlicerError, FileError, InputError
+from blicer.files import atomic_write, check_writable, file_sha256, read_json, write_json
+
+try:
+    import fcntl
+except ImportError:  # not on Windows, where an open file cannot be replaced anyway
+    fcntl = None  # type: ignore[assignment]
+
+FETCHED, THERE, FAILED = "fetched", "there already", "failed"
+LIMIT_WITHOUT_LENGTH = 20_000_000_000  # bytes, from a server that does not give the length
+_LARGEST_MEMBER = 100_000_000  # of an archive; dictionaries have a hundred kilobytes
+_LONGEST_WAIT = 60.0  # seconds
+_ATTEMPTS_TO_CONNECT = 3
+_PIECE, _MEGABYTE = 1 << 16, 1_000_000
+_TEMPORARY = {408, 416, 425, 429, 500, 502, 503, 504}
+_ABSENT = {403, 404, 410}  # Amazon's storage answers 403 for files that do not exist
+_RANGE = re.compile(r"bytes (\d+)-\d+/(\d+)")
+_HEADER = re.compile(rb"[ \t]*(\d{1,15})[ \t]+(\d{1,9})[ \t\r]*")
+_CUT = b"\t"  # ends the first line if ``get`` left words out; readers of vectors ignore it
+_PAGES = (b"<!doctype", b"<html", b"<?xml")
+
+
+class DownloadError(BlicerError):
+    """A file could not be fetched; ``absent`` if it is not there."""
+
+    def __init__(self, place: str, problem: str, *, absent: bool = False) -> None:
+        super().__init__(f"{place}: {problem}")
+        self.problem, self.absent = problem, absent
+
+
+class _Damaged(Exception):
+    """What has come cannot be right; another transfer, from the start, may mend that."""
+
+
+class Part:
+    """``NAME.part``, the first bytes of a file, and what is known of the whole file."""
+
+    def __init__(self, target: Path) -> None:
+        self.target = target
+        self.path = target.with_name(f"{target.name}.part")
+        self._facts = target.with_name(f"{target.name}.part.json")
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.url, self.validator, self.length = "", "", None
+        try:
+            self.url, self.validator, self.length = read_json(self._facts)
+        except (FileError, TypeError, ValueError):
+            self.discard()  # nobody knows what these bytes are
+
+    @property
+    def size(self) -> int:
+        return self.path.stat().st_size if self.path.exists() else 0
+
+    def begin(self, url: str, validator: str, length: int | None) -> None:
+        """Empty, for the bytes of this version of this address."""
+        self.discard()
+        self.url, self.validator, self.length = url, validator, length
+        write_json(self._facts, [url, validator, length])
+
+    def discard(self) -> None:
+        self.path.unlink(missing_ok=True)
+        self._facts.unlink(missing_ok=True)
+
+    def become_target(self) -> None:
+        with self.path.open("ab") as file:
+            os.fsync(file.fileno())
+        os.replace(self.path, self.target)
+        self.discard()
+
+
+Check = Callable[[bool], float]
+
+
+def fetch(
+    url: str, part: Part, check: Check = float, *, attempts: int = 6, timeout: float = 30.0
+) -> None:
+    """Fill ``part`` with the whole file, or with as much as ``check`` wants.
+
+    ``check`` is told whether the part is all, looks at it, and returns how much is there of what is
+    wanted (1 is enough; the default, ``float``, wants all). ``attempts``: give up after so many in
+    a row without a new byte. ``timeout``: seconds to wait for an answer.
+    If the server gives no length, ``LIMIT_WITHOUT_LENGTH`` bytes are taken at most.
+    """
+    failures = most = 0
+    while True:
+        wait = 0.0
+        try:
+            return _attempt(url, part, check, timeout)
+        except _Damaged as error:
+            part.discard()
+            problem = str(error)
+        except urllib.error.HTTPError as error:
+            problem = f"the server answers {error.code} {error.reason}"
+            if error.code in _ABSENT:
+                raise DownloadError(url, f"is not there ({problem})", absent=True) from error
+            if error.code not in _TEMPORARY:
+                raise DownloadError(url, problem) from error
+            if error.code == 416:  # nothing comes after the part
+                part.discard()
+            asked = error.headers.get("Retry-After", "")
+            wait = float(asked) if asked.isdigit() else 0.0
+        except urllib.error.URLError as error:
+            if isinstance(error.reason, FileNotFoundError):  # in the folder of a mirror
+                raise DownloadError(url, "is not there", absent=True) from error
+            problem = f"no connection to {urlsplit(url).netloc} ({error.reason})"
+            if not part.size:  # perhaps there is no network: the user should soon hear of it
+                attempts = min(attempts, _ATTEMPTS_TO_CONNECT)
+        except (OSError, http.client.HTTPException) as error:
+            if isinstance(error, BlockingIOError):
+                raise FileError(part.path, "is being filled by another process") from error
+            if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+                raise FileError(part.path, "cannot be written (the disk is full)") from error
+            problem = f"the connection broke after {decimal(part.size)} ({error})"
+        if part.size > most:
+            most, failures = part.size, 0
+        failures += 1
+        if failures >= attempts:
+            now = f"{decimal(part.size)} are kept: the same command goes on from there"
+            if not part.size:
+                part.discard()
+                now = "try again later, or take it from a mirror (--mirror)"
+            raise DownloadError(url, f"{problem}; {now}")
+        wait = min(max(2.0 ** (failures - 1), wait), _LONGEST_WAIT)
+        progress.note(f"{part.target.name}: {problem}; trying again in {wait:.0f} s")
+        sleep(wait)
+
+
+class _SafeRedirects(HTTPRedirectHandler):
+    def redirect_request(
+        self, req: Any, fp: Any, code: int, msg: str, headers: Any, to: str
+    ) -> Any:
+        if urlsplit(to).scheme not in ("https", req.type):
+            raise DownloadError(req.full_url, f"leads to {to}, which is not safe (no https)")
+        return super().redirect_request(req, fp, code, msg, headers, to)
+
+
+def _attempt(url: str, part: Part, check: Check, timeout: float) -> None:
+    size = part.size if part.url == url and part.validator else 0
+    headers = {"User-Agent": f"blicer/{__version__}", "Accept-Encoding": "identity"}
+    if size:
+        if check(size == part.length) >= 1 or size == part.length:
+            return
+        headers |= {"Range": f"bytes={size}-", "If-Range": part.validator}
+    opener = build_opener(_SafeRedirects, HTTPSHandler(context=ssl.create_default_context()))
+    with opener.open(Request(url, headers=headers), timeout=timeout) as response:
+        sent = response.headers
+        encoding = sent.get("Content-Encoding", "identity")
+        if encoding != "identity" and not url.endswith(".gz"):
+            raise DownloadError(url, f"came packed ({encoding}), which was not asked for")
+        validator = sent.get("ETag", "")
+        if not validator.startswith('"'):  # a weak one cannot be used with If-Range
+            validator = sent.get("Last-Modified", "")
+        if response.status == 206:
+            # Some servers go on elsewhere, or in the middle of a file that was replaced.
+            found = _RANGE.fullmatch(sent.get("Content-Range", ""))
+            start, length = (int(found[1]), int(found[2])) if found else (-1, 0)
+            same = start == size and validator in ("", part.validator)
+            if not same or length != (part.length or length):
+                raise _Damaged("the file has changed; starting over")
+            part.length = length
+        else:
+            length = sent.get("Content-Length", "")
+            part.begin(url, validator, int(length) if length.isdigit() else None)
+        _receive(response, part, check)
+
+
+def _receive(response: Any, part: Part, check: Check) -> None:
+    size, limit = part.size, LIMIT_WITHOUT_LENGTH if part.length is None else part.length
+    total, next_look = part.length and part.length // _MEGABYTE, size + _MEGABYTE
+    with part.path.open("ab") as file, progress.task(f"{part.target.name}, MB", total) as bar:
+        if fcntl is not None:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # read1 gives what has arrived: of a piece that a lost connection cuts, nothing is lost.
+        while size < limit and (piece := response.read1(min(_PIECE, limit - size))):
+            if size == 0 and piece.lstrip().lower().startswith(_PAGES):
+                part.discard()
+                problem = "a web page came instead of the file (does this network ask to log in?)"
+                raise DownloadError(part.url, problem)
+            file.write(piece)
+            size += len(piece)
+            bar.advance(size // _MEGABYTE - bar.done)
+            if size >= next_look:
+                file.flush()
+                share = check(False)
+                if share >= 1:
+                    return
+                next_look = size + max(_MEGABYTE, int(size / share) - size if share else 0)
+    if part.length is None and size >= limit:
+        part.discard()
+        raise DownloadError(part.url, f"has no end: {decimal(limit)} came; nothing was kept")
+    if part.length is not None and part.size != limit:
+        raise ConnectionError(f"{decimal(limit)} were expected")
+    check(True)
+
+
+def _lines(file: Path, ended: bool) -> Iterator[bytes]:
+    """Lines of a text file or its part (``.gz`` too), without blank and unfinished ones."""
+    packed = file.name.removesuffix(".part").endswith(".gz")
+    try:
+        with gzip.open(file) if packed else file.open("rb") as opened:
+            for line in opened:
+                if line.strip() and (ended or line.endswith(b"\n")):
+                    yield line.rstrip(b"\n")
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        if ended or not isinstance(error, EOFError):
+            raise _Damaged(f"it is damaged or cut off ({error})") from error
+
+
+def _words_of(file: Path) -> tuple[int, bool]:
+    """Words of a vector file by its first line, 0 if unknown; whether ``get`` left others out."""
+    try:
+        line = next(_lines(file, ended=False), b"")
+    except (OSError, _Damaged):
+        line = b""
+    header = _HEADER.fullmatch(line)
+    return (int(header[1]), line.endswith(_CUT)) if header else (0, False)
+
+
+class _WordCount:
+    """The ``Check`` of a part that is a word2vec text file; ``first`` words are enough."""
+
+    def __init__(self, part: Part, first: int | None) -> None:
+        self.part, self.first = part, first
+
+    def __call__(self, ended: bool) -> float:
+        lines = _lines(self.part.path, ended)
+        line = next(lines, b"" if ended else b"0 0")
+        header = _HEADER.fullmatch(line)
+        if header is None:
+            found = line[:40].decode("utf-8", "replace")
+            problem = "expected the number of words and the dimension on its first line, found"
+            raise self._unusable(f"is not a word2vec text file: {problem} {found!r}")
+        self.said, self.dim, self.ended = int(header[1]), int(header[2]), ended
+        cut = line.endswith(_CUT)
+        if cut and (self.first is None or self.first > self.said):
+            raise self._unusable(f"has only the first {self.said} words")
+        self.words = sum(1 for _ in islice(lines, self.first if self.first or ended else 0))
+        self.whole = ended and not cut and (self.first is None or self.words < self.first)
+        if self.whole and self.part.length is None and self.words < self.said:
+            raise _Damaged(f"it ended after {self.words} of {self.said} words")
+        return self.words / self.first if self.first else 0.0
+
+    def _unusable(self, problem: str) -> DownloadError:
+        self.part.discard()
+        return DownloadError(self.part.url, problem)
+
+    def write(self, target: Path) -> None:
+        """Write the words that were counted, under a header that says how many."""
+        with atomic_write(target, "wb") as file:
+            file.write(b"%d %d" % (self.words, self.dim) + (b"" if self.whole else _CUT) + b"\n")
+            lines = islice(_lines(self.part.path, self.ended), 1, self.words + 1)
+            file.writelines(line + b"\n" for line in lines)
+
+
+def extract(archive: Path, target: Path) -> None:
+    """Write the archive's file of the target's name, in whatever folder of it, to ``target``.
+
+    No name inside the archive can lead elsewhere.
+    """
+    try:
+        with zipfile.ZipFile(archive) as opened:
+            files = [info for info in opened.infolist() if not info.is_dir()]
+            names = [PurePosixPath(info.filename.replace("\\", "/")).name for info in files]
+            same = [info for info, name in zip(files, names, strict=True) if name == target.name]
+            if not same:
+                pairs = ", ".join(sorted({name.split(".")[0] for name in names} - {""}))
+                raise FileError(archive, f"has no {target.name}; what it has: {pairs}")
+            if len({(info.CRC, info.file_size) for info in same}) > 1:
+                raise FileError(archive, f"has {len(same)} different files {target.name}")
+            if same[0].file_size > _LARGEST_MEMBER:
+                raise FileError(archive, f"{target.name} in it is too large; not unpacked")
+            content = opened.read(same[0])
+    # Broken, with a password, of an unknown compression.
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError) as error:
+        raise FileError(archive, f"cannot be unpacked ({error}); delete it") from error
+    with atomic_write(target, "wb") as file:
+        file.write(content)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one file."""
+
+    file: Path
+    url: str
+    status: str  # FETCHED, THERE or FAILED
+    size: int = 0
+    words: int | None = None  # of a vector file
+    verified: bool = False  # against a known SHA-256
+    problem: str | None = None
+
+    def to_dict(self) -> dict[str, object]:
+        facts: dict[str, object] = {"file": str(self.file), "url": self.url, "status": self.status}
+        if self.status == FAILED:
+            return facts | {"problem": self.problem}
+        words = {} if self.words is None else {"words": self.words}
+        return facts | words | {"bytes": self.size, "checksum_verified": self.verified}
+
+
+def get(
+    collection: str,
+    wanted: Iterable[str],
+    folder: str | Path,
+    *,
+    first: int | None = None,
+    sizes: Iterable[str | int] = (),
+    mirror: str | None = None,
+    replace: bool = False,
+    **patience: Any,
+) -> Iterator[Outcome]:
+    """Fetch what is not there yet, file after file; one that fails does not stop the others.
+
+    ``first`` takes that many words of each vector file (default: all), ``sizes`` some of the
+    training dictionaries (default: all), ``mirror`` an address or a folder instead of the
+    publishers. ``replace`` fetches again what is there but is not known to be the published file.
+    ``patience``: ``attempts`` and ``timeout`` of ``fetch``.
+    """
+    found = find_collection(collection)
+    if first is not None and (first < 1 or not found.vectors):
+        raise InputError(f"--first {first} is for vectors, and must be 1 or more")
+    items, notes = plan(collection, wanted, sizes)
+    for note in notes:
+        progress.note(note)
+    folder = Path(folder)
+    check_writable(folder / collection)
+    getter = _Getter(folder, first, _mirror(mirror), replace, patience, found.page)
+    return (outcome for item in items for outcome in getter.get(item))
+
+
+def _mirror(place: str | None) -> str:
+    """The address of a mirror; of a folder, as ``file:``."""
+    if not place:
+        return ""
+    try:
+        parts = urlsplit(place)
+        if parts.scheme in ("http", "https"):
+            if not re.fullmatch("[!-~]+", place) or not parts.hostname or parts.port == 0:
+                raise ValueError("expected ASCII letters and the name of a host")
+            parts.hostname.encode("idna")
+            return place.rstrip("/")
+    except ValueError as error:
+        raise InputError(f"the mirror {place} is not an address ({error})") from error
+    folder = Path(url2pathname(parts.path) if parts.scheme == "file" else place).expanduser()
+    if not folder.is_dir():
+        raise InputError(f"the mirror {place} is neither an http(s) address nor a folder")
+    return folder.resolve().as_uri()
+
+
+@dataclass(frozen=True)
+class _Getter:
+    folder: Path
+    first: int | None
+    mirror: str
+    replace: bool
+    patience: dict[str, Any]
+    page: str
+
+    def get(self, item: Item) -> Iterator[Outcome]:
+        """The file; of an archive, which is kept for its other pairs, also the wanted members."""
+        members = [self.folder / file for file in item.members]
+        there = [] if self.replace else [file for file in members if file.exists()]
+        for file in there:
+            yield Outcome(file, item.url, THERE, file.stat().st_size)
+        missing = [file for file in members if file not in there]
+        if members and not missing:
+            return
+        vectors = item.file.startswith("vectors/")
+        work = self._vectors if vectors else self._plain
+        fetched = self._guarded(item, self.folder / item.file, work)
+        yield fetched
+        if fetched.status != FAILED:
+            for file in missing:
+                yield self._guarded(item, file, self._member)
+
+    def _guarded(self, item: Item, target: Path, work: Callable[[Item, Path], Outcome]) -> Outcome:
+        try:
+            return work(item, target)
+        except BlicerError as error:
+            problem = str(error)
+        except OSError as error:
+            problem = f"{error.filename or target}: {error.strerror or error}"
+        return Outcome(target, item.url, FAILED, problem=problem)
+
+    def _member(self, item: Item, target: Path) -> Outcome:
+        extract(self.folder / item.file, target)
+        return _outcome(item, target, FETCHED)
+
+    def _plain(self, item: Item, target: Path) -> Outcome:
+        if target.is_file():
+            if file_sha256(target) == item.sha256 if item.sha256 else not self.replace:
+                return _outcome(item, target, THERE)
+            if not self.replace:
+                problem = "is there, but is not the published file (its SHA-256 differs)"
+                raise FileError(target, f"{problem}; move it away, or say --replace")
+        part = Part(target)
+        for resumed in (part.size > 0, False):
+            self._fill(item, part)
+            found = file_sha256(part.path)
+            if item.sha256 in (None, found):
+                part.become_target()
+                return _outcome(item, target, FETCHED)
+            part.discard()
+            if not resumed:  # otherwise what an earlier run left was perhaps bad
+                break
+        problem = f"its SHA-256 is {found}, expected {item.sha256}; nothing was kept"
+        raise DownloadError(part.url, f"is not the published file: {problem}; try --mirror")
+
+    def _vectors(self, item: Item, whole: Path) -> Outcome:
+        short = whole.with_name(whole.name.removesuffix(".gz"))
+        target = whole if self.first is None else short
+        for file in dict.fromkeys((target, whole)):
+            words, cut = _words_of(file)
+            enough = self.first is not None and words >= self.first if cut else not self.replace
+            if file.exists() and enough:
+                return _outcome(item, file, THERE, words or None)
+        part = Part(whole)
+        count = _WordCount(part, self.first)
+        self._fill(item, part, count)
+        if self.first is not None:
+            count.write(short)
+            part.discard()
+            some = f"{'all' if count.whole else 'the first'} {count.words} of {count.said} words"
+            progress.note(f"{short.name}: {some}; its first line was changed to say so")
+        else:
+            part.become_target()
+            if _words_of(short)[1]:  # would be taken for all, beside the packed file
+                short.unlink()
+        return _outcome(item, target, FETCHED, count.words)
+
+    def _fill(self, item: Item, part: Part, check: Check = float) -> None:
+        """Fetch from the publisher, or from the place of the mirror that has the file."""
+        published = urlsplit(item.url).path.lstrip("/")
+        paths = [published, item.file]
+        for place in [f"{self.mirror}/{path}" for path in paths] if self.mirror else [item.url]:
+            try:
+                return fetch(place, part, check, **self.patience)
+            except DownloadError as error:
+                if not error.absent:
+                    raise
+                problem = error.problem
+        if not self.mirror:
+            raise DownloadError(item.url, f"{problem}; what is published: {self.page}")
+        raise InputError(f"the mirror {self.mirror} has neither {item.file} nor {published}")
+
+
+def _outcome(item: Item, file: Path, status: str, words: int | None = None) -> Outcome:
+    return Outcome(file, item.url, status, file.stat().st_size, words, item.sha256 is not None)
