@@ -33,6 +33,7 @@ from blicer.embeddings import Embeddings
 from blicer.neighbours.kernels import Scan
 from blicer.neighbours.retriever import nearest
 
+Mapped = tuple[Tensor, Tensor | None]  # rows, and their lengths if they were brought to length one
 SMALLEST_RATE = 1e-4
 SAFE_RATE = 1.0  # where there are too few seeds to hold some out
 HELD_OUT, FEWEST_HELD_OUT = 0.2, 20  # share of the seed words that judge how far to go
@@ -217,11 +218,8 @@ class RelaxedCSLS:
     def __init__(
         self, x: Tensor, y: Tensor, pairs: Pairs, settings: RCSLS, *, cosine: bool = False
     ) -> None:
-        self.pairs, self.settings, self.cosine = (
-            len(pairs),
-            settings,
-            cosine or not settings.relaxed,
-        )
+        self.pairs, self.settings = len(pairs), settings
+        self.cosine = cosine or not settings.relaxed
         rows = torch.from_numpy(pairs).to(x.device)
         self.source = _Side(x, rows[:, 0], settings.words)
         self.target = _Side(y, rows[:, 1], settings.words)
@@ -255,8 +253,7 @@ class RelaxedCSLS:
             second += self._neighbour_gradient(target, y, y_near, x_seeds[0], source.counts)
         return loss, (first, second)
 
-    def _map(self, words: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Mapped rows, and their lengths before they were brought to length one (None: not)."""
+    def _map(self, words: Tensor, weights: Tensor | None) -> Mapped:
         if weights is None:
             return words, None
         return mapped_unit(words, weights) if self.cosine else (words @ weights, None)
@@ -266,24 +263,14 @@ class RelaxedCSLS:
         return nearest(scan, min(self.settings.neighbours, len(words)))
 
     def _seed_gradient(
-        self,
-        side: _Side,
-        seeds: tuple[Tensor, Tensor | None],
-        sums: Tensor,
-        others: Tensor,
-        near: Tensor,
+        self, side: _Side, seeds: Mapped, sums: Tensor, others: Tensor, near: Tensor
     ) -> Tensor:
         """Through the seed words: -2 times their translations, and the mean of the nearest."""
         pull = F.embedding_bag(near, others, mode="mean") * side.counts[:, None] - 2 * sums
         return side.seeds.T @ _before_lengths(pull, *seeds) / self.pairs
 
     def _neighbour_gradient(
-        self,
-        side: _Side,
-        mapped: tuple[Tensor, Tensor | None],
-        near: Tensor,
-        seeds: Tensor,
-        counts: Tensor,
+        self, side: _Side, mapped: Mapped, near: Tensor, seeds: Tensor, counts: Tensor
     ) -> Tensor:
         """Through the words that are nearest to the other side's seeds: each seed / k."""
         k = near.shape[1]

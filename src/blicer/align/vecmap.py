@@ -302,9 +302,9 @@ class VecMap(Aligner):
     def _check(self, x: Tensor, y: Tensor, pairs: Tensor) -> Convergence:
         def mutual(x: Tensor, y: Tensor) -> Tensor:
             found = self.induce(x, y)
-            forward, backward = found.pairs[: found.forward], found.pairs[found.forward :]
-            keys = [side[:, 0] * len(y) + side[:, 1] for side in (forward, backward)]
-            return forward[torch.isin(*keys)]
+            keys = found.pairs[:, 0] * len(y) + found.pairs[:, 1]
+            both = torch.isin(keys[: found.forward], keys[found.forward :])
+            return found.pairs[: found.forward][both]
 
         def self_learn(x: Tensor, y: Tensor, pairs: Tensor, start: int) -> Tensor:
             limits = {"k_csls": self.k_csls, "memory_gb": self.memory_gb}
