@@ -31,6 +31,7 @@ from blicer import __version__, progress
 from blicer.catalogue import Item, find_collection, plan
 from blicer.errors import BlicerError, FileError, InputError
 from blicer.files import atomic_write, check_writable, file_sha256, read_json, write_json
+from blicer.io.vectors import HEADER
 
 try:
     import fcntl
@@ -41,12 +42,11 @@ FETCHED, THERE, FAILED = "fetched", "there already", "failed"
 LIMIT_WITHOUT_LENGTH = 20_000_000_000  # bytes, from a server that does not give the length
 _LARGEST_MEMBER = 100_000_000  # of an archive; dictionaries have a hundred kilobytes
 _LONGEST_WAIT = 60.0  # seconds
-_ATTEMPTS_TO_CONNECT = 3
+_FEW_ATTEMPTS = 3  # where the next one has little hope
 _PIECE, _MEGABYTE = 1 << 16, 1_000_000
 _TEMPORARY = {408, 416, 425, 429, 500, 502, 503, 504}
 _ABSENT = {403, 404, 410}  # Amazon's storage answers 403 for files that do not exist
 _RANGE = re.compile(r"bytes (\d+)-\d+/(\d+)")
-_HEADER = re.compile(rb"[ \t]*(\d{1,15})[ \t]+(\d{1,9})[ \t\r]*")
 _CUT = b"\t"  # ends the first line if ``get`` left words out; readers of vectors ignore it
 _PAGES = (b"<!doctype", b"<html", b"<?xml")
 
@@ -109,7 +109,6 @@ def fetch(
     ``check`` is told whether the part is all, looks at it, and returns how much is there of what is
     wanted (1 is enough; the default, ``float``, wants all). ``attempts``: give up after so many in
     a row without a new byte. ``timeout``: seconds to wait for an answer.
-    If the server gives no length, ``LIMIT_WITHOUT_LENGTH`` bytes are taken at most.
     """
     failures = most = 0
     while True:
@@ -118,7 +117,7 @@ def fetch(
             return _attempt(url, part, check, timeout)
         except _Damaged as error:
             part.discard()
-            problem = str(error)
+            problem, attempts = str(error), min(attempts, _FEW_ATTEMPTS)
         except urllib.error.HTTPError as error:
             problem = f"the server answers {error.code} {error.reason}"
             if error.code in _ABSENT:
@@ -134,7 +133,7 @@ def fetch(
                 raise DownloadError(url, "is not there", absent=True) from error
             problem = f"no connection to {urlsplit(url).netloc} ({error.reason})"
             if not part.size:  # perhaps there is no network: the user should soon hear of it
-                attempts = min(attempts, _ATTEMPTS_TO_CONNECT)
+                attempts = min(attempts, _FEW_ATTEMPTS)
         except (OSError, http.client.HTTPException) as error:
             if isinstance(error, BlockingIOError):
                 raise FileError(part.path, "is being filled by another process") from error
@@ -195,19 +194,22 @@ def _attempt(url: str, part: Part, check: Check, timeout: float) -> None:
 
 
 def _receive(response: Any, part: Part, check: Check) -> None:
-    size, limit = part.size, LIMIT_WITHOUT_LENGTH if part.length is None else part.length
+    size = part.size
     total, next_look = part.length and part.length // _MEGABYTE, size + _MEGABYTE
     with part.path.open("ab") as file, progress.task(f"{part.target.name}, MB", total) as bar:
         if fcntl is not None:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # read1 gives what has arrived: of a piece that a lost connection cuts, nothing is lost.
-        while size < limit and (piece := response.read1(min(_PIECE, limit - size))):
+        while piece := response.read1(_PIECE):
             if size == 0 and piece.lstrip().lower().startswith(_PAGES):
                 part.discard()
                 problem = "a web page came instead of the file (does this network ask to log in?)"
                 raise DownloadError(part.url, problem)
             file.write(piece)
             size += len(piece)
+            if part.length is None and size > LIMIT_WITHOUT_LENGTH:
+                part.discard()
+                raise DownloadError(part.url, f"has no end: {decimal(size)} came; nothing was kept")
             bar.advance(size // _MEGABYTE - bar.done)
             if size >= next_look:
                 file.flush()
@@ -215,11 +217,8 @@ def _receive(response: Any, part: Part, check: Check) -> None:
                 if share >= 1:
                     return
                 next_look = size + max(_MEGABYTE, int(size / share) - size if share else 0)
-    if part.length is None and size >= limit:
-        part.discard()
-        raise DownloadError(part.url, f"has no end: {decimal(limit)} came; nothing was kept")
-    if part.length is not None and part.size != limit:
-        raise ConnectionError(f"{decimal(limit)} were expected")
+    if part.length not in (None, size):
+        raise ConnectionError(f"{decimal(part.length)} were expected")
     check(True)
 
 
@@ -242,7 +241,7 @@ def _words_of(file: Path) -> tuple[int, bool]:
         line = next(_lines(file, ended=False), b"")
     except (OSError, _Damaged):
         line = b""
-    header = _HEADER.fullmatch(line)
+    header = HEADER.fullmatch(line)
     return (int(header[1]), line.endswith(_CUT)) if header else (0, False)
 
 
@@ -255,7 +254,7 @@ class _WordCount:
     def __call__(self, ended: bool) -> float:
         lines = _lines(self.part.path, ended)
         line = next(lines, b"" if ended else b"0 0")
-        header = _HEADER.fullmatch(line)
+        header = HEADER.fullmatch(line)
         if header is None:
             found = line[:40].decode("utf-8", "replace")
             problem = "expected the number of words and the dimension on its first line, found"
@@ -423,17 +422,17 @@ class _Getter:
                 problem = "is there, but is not the published file (its SHA-256 differs)"
                 raise FileError(target, f"{problem}; move it away, or say --replace")
         part = Part(target)
-        for resumed in (part.size > 0, False):
-            self._fill(item, part)
-            found = file_sha256(part.path)
-            if item.sha256 in (None, found):
-                part.become_target()
-                return _outcome(item, target, FETCHED)
-            part.discard()
-            if not resumed:  # otherwise what an earlier run left was perhaps bad
-                break
-        problem = f"its SHA-256 is {found}, expected {item.sha256}; nothing was kept"
-        raise DownloadError(part.url, f"is not the published file: {problem}; try --mirror")
+
+        def check(ended: bool) -> float:
+            found = file_sha256(part.path) if ended and item.sha256 else item.sha256
+            if found != item.sha256:
+                problem = f"its SHA-256 is {found}, expected {item.sha256}"
+                raise _Damaged(f"this is not the published file ({problem})")
+            return float(ended)
+
+        self._fill(item, part, check)
+        part.become_target()
+        return _outcome(item, target, FETCHED)
 
     def _vectors(self, item: Item, whole: Path) -> Outcome:
         short = whole.with_name(whole.name.removesuffix(".gz"))
