@@ -254,24 +254,22 @@ class _WordCount:
     def __call__(self, ended: bool) -> float:
         lines = _lines(self.part.path, ended)
         line = next(lines, b"" if ended else b"0 0")
-        header = HEADER.fullmatch(line)
+        header, cut = HEADER.fullmatch(line), line.endswith(_CUT)
         if header is None:
-            found = line[:40].decode("utf-8", "replace")
-            problem = "expected the number of words and the dimension on its first line, found"
-            raise self._unusable(f"is not a word2vec text file: {problem} {found!r}")
-        self.said, self.dim, self.ended = int(header[1]), int(header[2]), ended
-        cut = line.endswith(_CUT)
-        if cut and (self.first is None or self.first > self.said):
-            raise self._unusable(f"has only the first {self.said} words")
-        self.words = sum(1 for _ in islice(lines, self.first if self.first or ended else 0))
-        self.whole = ended and not cut and (self.first is None or self.words < self.first)
-        if self.whole and self.part.length is None and self.words < self.said:
-            raise _Damaged(f"it ended after {self.words} of {self.said} words")
-        return self.words / self.first if self.first else 0.0
-
-    def _unusable(self, problem: str) -> DownloadError:
+            start = line[:40].decode("utf-8", "replace")
+            expected = "expected the number of words and the dimension on its first line"
+            problem = f"is not a word2vec text file: {expected}, found {start!r}"
+        elif cut and (self.first is None or self.first > int(header[1])):
+            problem = f"has only the first {int(header[1])} words"
+        else:
+            self.said, self.dim, self.ended = int(header[1]), int(header[2]), ended
+            self.words = sum(1 for _ in islice(lines, self.first if self.first or ended else 0))
+            self.whole = ended and not cut and (self.first is None or self.words < self.first)
+            if self.whole and self.part.length is None and self.words < self.said:
+                raise _Damaged(f"it ended after {self.words} of {self.said} words")
+            return self.words / self.first if self.first else 0.0
         self.part.discard()
-        return DownloadError(self.part.url, problem)
+        raise DownloadError(self.part.url, problem)
 
     def write(self, target: Path) -> None:
         """Write the words that were counted, under a header that says how many."""
@@ -393,15 +391,13 @@ class _Getter:
         missing = [file for file in members if file not in there]
         if members and not missing:
             return
-        vectors = item.file.startswith("vectors/")
-        work = self._vectors if vectors else self._plain
-        fetched = self._guarded(item, self.folder / item.file, work)
+        work = self._vectors if item.file.startswith("vectors/") else self._plain
+        fetched = self._guarded(work, item, self.folder / item.file)
         yield fetched
-        if fetched.status != FAILED:
-            for file in missing:
-                yield self._guarded(item, file, self._member)
+        for file in missing if fetched.status != FAILED else []:
+            yield self._guarded(self._member, item, file)
 
-    def _guarded(self, item: Item, target: Path, work: Callable[[Item, Path], Outcome]) -> Outcome:
+    def _guarded(self, work: Callable[[Item, Path], Outcome], item: Item, target: Path) -> Outcome:
         try:
             return work(item, target)
         except BlicerError as error:

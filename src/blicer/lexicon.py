@@ -108,7 +108,9 @@ class Lexicon:
         # How often each pair was listed; the fit of a map counts it as often.
         self.times: Counter[Pair] = Counter(map(_checked, pairs))
         self.pairs: list[Pair] = list(self.times)
-        self.report = report or LoadReport()  # what loading dropped or found odd
+        self.report = (
+            LoadReport() if report is None else report
+        )  # what loading dropped or found odd
 
     @classmethod
     def load(

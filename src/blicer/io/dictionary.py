@@ -35,10 +35,6 @@ Pair = tuple[str, str]
 Line = tuple[int, str]  # its number, from 1, and its text
 
 
-class _Unreadable(ValueError):
-    """Why a line gives no pair."""
-
-
 def read_dictionary(
     path: str | Path,
     *,
@@ -75,7 +71,7 @@ def read_dictionary(
     for line, cells in rows.items():
         try:
             source, target = _source_and_target(cells, columns, delimiter, report)
-        except _Unreadable as error:
+        except InputError as error:
             unreadable.append((line, str(error)))
             continue
         parts = [part.strip(" ") for part in target.split(split_targets)] if split_targets else []
@@ -135,9 +131,11 @@ def _rows(
         try:
             rows[number, text] = _split(text, delimiter, quoted=quoted)
         except csv.Error as error:
-            reason = "a quote is opened and not closed" if "end of data" in str(error) else error
-            unreadable.append(((number, text), str(reason)))
-        except (_Unreadable, InputError) as error:
+            reason = str(error).replace(
+                "unexpected end of data", "a quote is opened and not closed"
+            )
+            unreadable.append(((number, text), reason))
+        except InputError as error:
             unreadable.append(((number, text), str(error)))
     return rows
 
@@ -193,10 +191,10 @@ def _json_cells(line: str) -> list[str]:
     try:
         entry = json.loads(line)
     except (json.JSONDecodeError, RecursionError) as error:
-        raise _Unreadable("it is not a JSON object") from error
+        raise InputError("it is not a JSON object") from error
     words = [entry.pop(side, None) for side in ("source", "target")] if type(entry) is dict else []
     if not words or not all(isinstance(word, str) for word in words):
-        raise _Unreadable("expected a JSON object with the words 'source' and 'target'")
+        raise InputError("expected a JSON object with the words 'source' and 'target'")
     for word in words:
         check_unicode(word)
     others = ("" if value is None else str(value) for value in entry.values())
@@ -228,14 +226,14 @@ def _source_and_target(
     if len(cells) < max(columns):
         found = "one column" if len(cells) == 1 else f"{len(cells)} columns"
         name = _NAMES.get(delimiter, repr(delimiter))
-        raise _Unreadable(f"{found}, expected {max(columns)} separated by a {name}")
+        raise InputError(f"{found}, expected {max(columns)} separated by a {name}")
     source, target = (cells[column - 1] for column in columns)
     if not source or not target:
-        raise _Unreadable(f"the {'target' if source else 'source'} is empty")
+        raise InputError(f"the {'target' if source else 'source'} is empty")
     extra = [cell for at, cell in enumerate(cells, start=1) if at not in columns and cell]
     words = [cell for cell in extra if not is_number(cell)]
     if delimiter == " " and columns == (1, 2) and (words or len(cells) > 3):
-        raise _Unreadable(f"{len(cells)} words between spaces; put a tab after the source")
+        raise InputError(f"{len(cells)} words between spaces; put a tab after the source")
     if extra:
         report.count("extra_column" if words else "score", _short(words[0]) if words else "")
     return source, target
