@@ -141,7 +141,6 @@ Loaded = tuple[list[str], np.ndarray, LoadReport]
 
 def load(
     path: Path,
-    *,
     max_words: int | None = None,
     lowercase: bool = True,
     cache: bool = True,
