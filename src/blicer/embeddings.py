@@ -106,10 +106,10 @@ class Embeddings:
     def save(self, path: str | Path) -> None:
         """Write word2vec text (``.vec``, ``.txt``, also with ``.gz``), else a safetensors file."""
         from blicer.io.matrices import write_safetensors
-        from blicer.io.text import is_text_path, write_text
+        from blicer.io.text import write_text
 
         path = Path(path)
-        if is_text_path(path):
+        if path.name.removesuffix(".gz").endswith((".vec", ".txt")):
             write_text(path, self.words, self.vectors)
         else:
             about = {"language": self.language} if self.language else {}

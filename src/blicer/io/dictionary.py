@@ -61,21 +61,30 @@ def read_dictionary(
         delimiter = _detect_delimiter([text for _, text in content], path.suffix.lower())
     report.format = _NAMES.get(delimiter, delimiter)
 
-    pairs: Counter[Pair] = Counter()
-    unreadable: list[tuple[Line, str]] = []
-    rows = _rows(content, delimiter, unreadable)
+    # In a tab-separated file quotes are part of a word (MUSE has such words), unless every cell of
+    # the file is quoted.
+    cells = (cell for _, text in content for cell in text.split("\t"))
+    quoted = all(len(cell) >= 2 and cell[0] == cell[-1] == '"' for cell in cells)
+    rows: dict[Line, list[str]] = {}
+    unreadable: dict[Line, str] = {}
+    for line in content:
+        try:
+            rows[line] = _split(line[1], delimiter, quoted=quoted)
+        except InputError as error:
+            unreadable[line] = str(error)
     if rows and (header or (header is None and _first_is_header([*rows.values()], columns))):
         number, text = next(iter(rows))
         report.count("header", f"line {number} ({_short(text)})")
         del rows[number, text]
-    for line, cells in rows.items():
+    pairs: Counter[Pair] = Counter()
+    for line, row in rows.items():
         try:
-            source, target = _source_and_target(cells, columns, delimiter, report)
+            source, target = _source_and_target(row, columns, delimiter, report)
         except InputError as error:
-            unreadable.append((line, str(error)))
+            unreadable[line] = str(error)
             continue
         parts = [part.strip(" ") for part in target.split(split_targets)] if split_targets else []
-        for one in [part for part in parts if part] or [target]:
+        for one in filter(None, parts) if any(parts) else [target]:
             pair = (source.lower(), one.lower()) if lowercase else (source, one)
             if pair != (source, one):
                 report.count("lowercased")
@@ -84,11 +93,11 @@ def read_dictionary(
             if pair in pairs:
                 report.count("repeated")
             pairs[pair] += 1
-    for (number, text), reason in sorted(unreadable):
+    for (number, text), reason in sorted(unreadable.items()):
         report.count("unreadable", f"line {number} ({reason}: {_short(text)})")
     if not pairs and unreadable:
-        commonest, _ = Counter(reason for _, reason in unreadable).most_common(1)[0]
-        number, text = min(line for line, reason in unreadable if reason == commonest)
+        commonest = Counter(unreadable.values()).most_common(1)[0][0]
+        number, text = min(line for line, reason in unreadable.items() if reason == commonest)
         problem = f"none of {len(unreadable)} lines is a word pair: {commonest} ({_short(text)})"
         raise FileError(path, problem, line=number)
     if not pairs:
@@ -116,28 +125,6 @@ def _content_lines(text: str, report: LoadReport) -> Iterator[Line]:
             report.count("comment")
         else:
             yield number, line
-
-
-def _rows(
-    content: list[Line], delimiter: str, unreadable: list[tuple[Line, str]]
-) -> dict[Line, list[str]]:
-    """The cells of each line that can be split."""
-    # In a tab-separated file quotes are part of a word (MUSE has such words), unless every cell of
-    # the file is quoted.
-    cells = (cell for _, text in content for cell in text.split("\t"))
-    quoted = all(len(cell) >= 2 and cell[0] == cell[-1] == '"' for cell in cells)
-    rows = {}
-    for number, text in content:
-        try:
-            rows[number, text] = _split(text, delimiter, quoted=quoted)
-        except csv.Error as error:
-            reason = str(error).replace(
-                "unexpected end of data", "a quote is opened and not closed"
-            )
-            unreadable.append(((number, text), reason))
-        except InputError as error:
-            unreadable.append(((number, text), str(error)))
-    return rows
 
 
 def _detect_delimiter(lines: list[str], suffix: str) -> str:
@@ -168,7 +155,7 @@ def _detect_delimiter(lines: list[str], suffix: str) -> str:
     return best
 
 
-def _split(line: str, delimiter: str, *, quoted: bool = False) -> list[str]:
+def _split(line: str, delimiter: str, *, quoted: bool) -> list[str]:
     """The cells of one line, without the spaces around them and without empty cells at the end."""
     if delimiter == _JSON:
         return _json_cells(line)
@@ -177,7 +164,13 @@ def _split(line: str, delimiter: str, *, quoted: bool = False) -> list[str]:
     elif delimiter == "\t" and not quoted:
         cells = line.split("\t")
     else:
-        cells = next(csv.reader([line], delimiter=delimiter, skipinitialspace=True, strict=True))
+        reader = csv.reader([line], delimiter=delimiter, skipinitialspace=True, strict=True)
+        try:
+            cells = next(reader)
+        except csv.Error as error:
+            end = "unexpected end of data"
+            reason = str(error).replace(end, "a quote is opened and not closed")
+            raise InputError(reason) from error
     cells = [cell.strip(" ") for cell in cells]
     while len(cells) > 2 and not cells[-1]:
         cells.pop()
@@ -272,13 +265,14 @@ def _read_text(path: Path, encoding: str | None) -> str:
 
 
 def _refuse_utf16(path: Path, data: bytes) -> None:
-    found = None
+    marks = {
+        codecs.BOM_UTF32: "utf-32",
+        codecs.BOM_UTF16_LE: "utf-16",
+        codecs.BOM_UTF16_BE: "utf-16",
+    }
+    found = next((name for mark, name in marks.items() if data.startswith(mark)), "")
     even, odd = data[::2].count(0), data[1::2].count(0)
-    if data.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
-        found = "utf-32"
-    elif data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        found = "utf-16"
-    elif 8 * (even + odd) > len(data):  # in UTF-16 without a mark the zero bytes are on one side
+    if not found and 8 * (even + odd) > len(data):
         if max(even, odd) < 4 * min(even, odd):
             raise FileError(path, "is a binary file (many zero bytes), expected a dictionary")
         found = "utf-16-le" if odd > even else "utf-16-be"

@@ -321,11 +321,6 @@ def recognise_format(path: Path) -> str:
         head = stream.peek(_SNIFFED)
     if not head:
         raise FileError(path, "is empty")
-    return format_of_content(path, head)
-
-
-def format_of_content(path: Path, head: bytes) -> str:
-    """The format of a file whose uncompressed bytes begin with ``head``."""
     if head.startswith(FASTTEXT_MAGIC):
         return "fasttext"
     if head.startswith(NPY_MAGIC):
