@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from blicer.errors import InputError
 
@@ -43,7 +43,7 @@ class Collection:
     test: str = ""
     archive: str = ""  # path of a zip archive with all pairs of a source language, if in one
     names: tuple[str, ...] = ()  # pairs or languages; empty if only the publisher's page lists them
-    sizes: tuple[int, ...] = ()  # source words of the training dictionaries
+    sizes: Sequence[int] = ()  # source words of the training dictionaries
     both_orders: bool = True  # False: each pair is published in one order only
 
     @property
@@ -69,11 +69,10 @@ def _read(file: str) -> str:
     return resources.files("blicer").joinpath(file).read_text("utf-8")
 
 
-def _collection(names: str = "", sizes: Iterable[int] = (), **facts: Any) -> Collection:
-    return Collection(names=tuple(names.split()), sizes=tuple(sizes), **facts)
-
-
-COLLECTIONS = {one["name"]: _collection(**one) for one in json.loads(_read("catalogue.json"))}
+COLLECTIONS = {
+    one["name"]: Collection(**{**one, "names": tuple(one.get("names", "").split())})
+    for one in json.loads(_read("catalogue.json"))
+}
 
 
 @lru_cache(maxsize=1)

@@ -138,21 +138,19 @@ def _detect_delimiter(lines: list[str], suffix: str) -> str:
     # 'cat chat,chatte' on every line is a list of targets after a space, not a comma-separated
     # file; a file named .csv is believed.
     named = suffix == ".csv"
-    two_words = all(
-        len(words := line.split()) == 2 and not words[0].endswith((",", ";", "|")) for line in lines
-    )
-    if two_words and not named and not any('"' in line for line in lines):
+    two_words = re.compile(r'[^\s"]*[^\s",;|]\s+[^\s"]+')
+    if not named and all(two_words.fullmatch(line.strip()) for line in lines):
         return " "
-    best, best_count = " ", 0
+    regular = {" ": 0}
     for delimiter in (",", ";", "|"):
         having = [line for line in lines if delimiter in line]
         # Further columns are believed under titles, or in a file named .csv.
         titles = [cell.strip(' "') for cell in lines[0].split(delimiter)[:2]]
         most = lines[0].count(delimiter) if named or looks_like_header(*titles) else 2
-        regular = sum(line.count(delimiter) <= max(2, most) or '"' in line for line in having)
-        if len(having) >= half and regular > best_count:
-            best, best_count = delimiter, regular
-    return best
+        if len(having) >= half:
+            fits = (line.count(delimiter) <= max(2, most) or '"' in line for line in having)
+            regular[delimiter] = sum(fits)
+    return max(regular, key=lambda delimiter: regular[delimiter])
 
 
 def _split(line: str, delimiter: str, *, quoted: bool) -> list[str]:
@@ -265,11 +263,7 @@ def _read_text(path: Path, encoding: str | None) -> str:
 
 
 def _refuse_utf16(path: Path, data: bytes) -> None:
-    marks = {
-        codecs.BOM_UTF32: "utf-32",
-        codecs.BOM_UTF16_LE: "utf-16",
-        codecs.BOM_UTF16_BE: "utf-16",
-    }
+    marks = {codecs.BOM_UTF32: "utf-32", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
     found = next((name for mark, name in marks.items() if data.startswith(mark)), "")
     even, odd = data[::2].count(0), data[1::2].count(0)
     if not found and 8 * (even + odd) > len(data):

@@ -9,7 +9,7 @@ import struct
 import tokenize
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
@@ -167,20 +167,28 @@ def _pickled_words(path: Path, data: bytes) -> list[str]:
 # Safetensors. The safetensors package checks a file, but copies what can be mapped.
 
 _KIND = "blicer.embeddings"
-_DTYPES: dict[str, np.dtype[Any]] = {
-    name: np.dtype(dtype) for name, dtype in (("F32", "<f4"), ("U8", "u1"), ("I8", "i1"))
-}
+_DTYPES = {"F32": "<f4", "U8": "u1", "I8": "i1"}
 
 
 def write_safetensors(
     path: Path, words: list[str], vectors: np.ndarray, metadata: Mapping[str, str]
 ) -> None:
-    """One file: the tensor ``vectors``, and ``words`` as the bytes of a JSON list."""
+    """The tensor ``vectors``, from its own memory, and ``words`` as the bytes of a JSON list."""
     for word in words:
         check_unicode(word)
-    listed = np.frombuffer(json.dumps(words, separators=(",", ":")).encode(), dtype=np.uint8)
+    listed = json.dumps(words, separators=(",", ":")).encode()
+    size, end = vectors.nbytes, vectors.nbytes + len(listed)
+    header = {
+        "__metadata__": {"kind": _KIND, **metadata},
+        "vectors": {"dtype": "F32", "shape": vectors.shape, "data_offsets": [0, size]},
+        "words": {"dtype": "U8", "shape": [len(listed)], "data_offsets": [size, end]},
+    }
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
     with atomic_write(path, "wb") as file:
-        write_tensors(file, {"vectors": vectors, "words": listed}, {"kind": _KIND, **metadata})
+        file.write(struct.pack("<Q", len(text)) + text)
+        file.write(np.ascontiguousarray(vectors, dtype="<f4").data)
+        file.write(listed)
 
 
 def read_safetensors(path: Path, report: LoadReport, _: Path | None = None) -> Iterator[Batch]:
@@ -204,27 +212,6 @@ def map_safetensors(path: Path) -> tuple[list[str], np.ndarray, dict[str, str]]:
     if vectors.dtype != np.float32 or vectors.ndim != 2 or len(vectors) != len(words):
         raise FileError(path, f"has {len(words):,} words but a matrix of shape {vectors.shape}")
     return words, vectors, metadata
-
-
-def write_tensors(
-    file: IO[bytes], tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None
-) -> None:
-    """A safetensors file, written from the arrays' own memory."""
-    header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
-    codes = {dtype: code for code, dtype in _DTYPES.items()}
-    at = 0
-    for name, tensor in tensors.items():
-        offsets = [at, at := at + tensor.nbytes]
-        header[name] = {
-            "dtype": codes[tensor.dtype],
-            "shape": tensor.shape,
-            "data_offsets": offsets,
-        }
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    file.write(struct.pack("<Q", len(text)) + text)
-    for tensor in tensors.values():
-        file.write(np.ascontiguousarray(tensor).data)
 
 
 def map_tensors(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
