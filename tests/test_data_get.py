@@ -83,6 +83,7 @@ def test_bad_start_from_an_earlier_run_is_fetched_again(
     part = tmp_path / "muse" / "en-fr.0-5000.txt.part"
     assert part.read_bytes() == body[:5000]
     part.write_bytes(b"x" * 5000)  # as a crash may leave it
+    assert "try again" in str(fetch_from(site, tmp_path, "muse", "en-fr")[0].problem)
     assert fetch_from(site, tmp_path, "muse", "en-fr")[0].status == FETCHED
     assert (tmp_path / "muse" / "en-fr.0-5000.txt").read_bytes() == body
 

@@ -19,7 +19,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from time import sleep
 from typing import Any
 from urllib.parse import urlsplit
@@ -42,7 +42,7 @@ FETCHED, THERE, FAILED = "fetched", "there already", "failed"
 LIMIT_WITHOUT_LENGTH = 20_000_000_000  # bytes, from a server that does not give the length
 _LARGEST_MEMBER = 100_000_000  # of an archive; dictionaries have a hundred kilobytes
 _LONGEST_WAIT = 60.0  # seconds
-_FEW_ATTEMPTS = 3  # where the next one has little hope
+_ATTEMPTS_TO_CONNECT = 3
 _PIECE, _MEGABYTE = 1 << 16, 1_000_000
 _TEMPORARY = {408, 416, 425, 429, 500, 502, 503, 504}
 _ABSENT = {403, 404, 410}  # Amazon's storage answers 403 for files that do not exist
@@ -112,12 +112,12 @@ def fetch(
     """
     failures = most = 0
     while True:
-        wait = 0.0
+        wait, allowed = 0.0, attempts
         try:
             return _attempt(url, part, check, timeout)
         except _Damaged as error:
             part.discard()
-            problem, attempts = str(error), min(attempts, _FEW_ATTEMPTS)
+            problem = str(error)
         except urllib.error.HTTPError as error:
             problem = f"the server answers {error.code} {error.reason}"
             if error.code in _ABSENT:
@@ -133,7 +133,7 @@ def fetch(
                 raise DownloadError(url, "is not there", absent=True) from error
             problem = f"no connection to {urlsplit(url).netloc} ({error.reason})"
             if not part.size:  # perhaps there is no network: the user should soon hear of it
-                attempts = min(attempts, _FEW_ATTEMPTS)
+                allowed = min(attempts, _ATTEMPTS_TO_CONNECT)
         except (OSError, http.client.HTTPException) as error:
             if isinstance(error, BlockingIOError):
                 raise FileError(part.path, "is being filled by another process") from error
@@ -143,7 +143,7 @@ def fetch(
         if part.size > most:
             most, failures = part.size, 0
         failures += 1
-        if failures >= attempts:
+        if failures >= allowed:
             now = f"{decimal(part.size)} are kept: the same command goes on from there"
             if not part.size:
                 part.discard()
@@ -201,15 +201,16 @@ def _receive(response: Any, part: Part, check: Check) -> None:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # read1 gives what has arrived: of a piece that a lost connection cuts, nothing is lost.
         while piece := response.read1(_PIECE):
+            problem = ""
             if size == 0 and piece.lstrip().lower().startswith(_PAGES):
-                part.discard()
                 problem = "a web page came instead of the file (does this network ask to log in?)"
+            elif part.length is None and size > LIMIT_WITHOUT_LENGTH:
+                problem = f"has no end: {decimal(size)} came; nothing was kept"
+            if problem:
+                part.discard()
                 raise DownloadError(part.url, problem)
             file.write(piece)
             size += len(piece)
-            if part.length is None and size > LIMIT_WITHOUT_LENGTH:
-                part.discard()
-                raise DownloadError(part.url, f"has no end: {decimal(size)} came; nothing was kept")
             bar.advance(size // _MEGABYTE - bar.done)
             if size >= next_look:
                 file.flush()
@@ -286,11 +287,10 @@ def extract(archive: Path, target: Path) -> None:
     """
     try:
         with zipfile.ZipFile(archive) as opened:
-            files = [info for info in opened.infolist() if not info.is_dir()]
-            names = [PurePosixPath(info.filename.replace("\\", "/")).name for info in files]
-            same = [info for info, name in zip(files, names, strict=True) if name == target.name]
+            names = {info: re.split(r"[/\\]", info.filename)[-1] for info in opened.infolist()}
+            same = [info for info, name in names.items() if name == target.name]
             if not same:
-                pairs = ", ".join(sorted({name.split(".")[0] for name in names} - {""}))
+                pairs = ", ".join(sorted({name.split(".")[0] for name in names.values()} - {""}))
                 raise FileError(archive, f"has no {target.name}; what it has: {pairs}")
             if len({(info.CRC, info.file_size) for info in same}) > 1:
                 raise FileError(archive, f"has {len(same)} different files {target.name}")
@@ -418,15 +418,12 @@ class _Getter:
                 problem = "is there, but is not the published file (its SHA-256 differs)"
                 raise FileError(target, f"{problem}; move it away, or say --replace")
         part = Part(target)
-
-        def check(ended: bool) -> float:
-            found = file_sha256(part.path) if ended and item.sha256 else item.sha256
-            if found != item.sha256:
-                problem = f"its SHA-256 is {found}, expected {item.sha256}"
-                raise _Damaged(f"this is not the published file ({problem})")
-            return float(ended)
-
-        self._fill(item, part, check)
+        self._fill(item, part)
+        if item.sha256 and (found := file_sha256(part.path)) != item.sha256:
+            part.discard()
+            problem = f"its SHA-256 is {found}, expected {item.sha256}; nothing was kept"
+            problem = f"is not the published file: {problem}; try again, or --mirror"
+            raise DownloadError(part.url, problem)
         part.become_target()
         return _outcome(item, target, FETCHED)
 

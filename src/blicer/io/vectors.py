@@ -323,12 +323,8 @@ def recognise_format(path: Path) -> str:
         raise FileError(path, "is empty")
     if head.startswith(FASTTEXT_MAGIC):
         return "fasttext"
-    if head.startswith(NPY_MAGIC):
-        raise FileError(path, "is a compressed .npy; decompress it first")
     if head[:1] == b"\x80" and head[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"):
         raise FileError(path, "is a Python pickle, which is never executed; save it as .vec")
-    if head.startswith(b"\x89HDF\r\n"):
-        raise FileError(path, "is HDF5; expected word vectors: save them as text or .npy")
     return "word2vec" if _is_word2vec_binary(head) else "text"
 
 
