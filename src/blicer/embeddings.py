@@ -12,6 +12,9 @@ import numpy as np
 
 from blicer import progress
 from blicer.errors import InputError
+from blicer.io.cache import cached_load
+from blicer.io.matrices import write_safetensors
+from blicer.io.text import write_text
 from blicer.io.vectors import LoadReport, load
 from blicer.languages import validate_tag
 
@@ -88,7 +91,8 @@ class Embeddings:
         if language is not None:
             validate_tag(language)  # before the work
         found = None if vocabulary is None else Path(vocabulary)
-        words, vectors, report = load(Path(path), max_words, lowercase, cache, found, format)
+        read = cached_load if cache else load
+        words, vectors, report = read(Path(path), max_words, lowercase, found, format)
         for line in report.lines():
             progress.note(f"{path}: {line}")
         return cls._trusted(words, vectors, language or report.language, report)
@@ -105,9 +109,6 @@ class Embeddings:
 
     def save(self, path: str | Path) -> None:
         """Write word2vec text (``.vec``, ``.txt``, also with ``.gz``), else a safetensors file."""
-        from blicer.io.matrices import write_safetensors
-        from blicer.io.text import write_text
-
         path = Path(path)
         if path.name.removesuffix(".gz").endswith((".vec", ".txt")):
             write_text(path, self.words, self.vectors)

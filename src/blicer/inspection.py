@@ -66,7 +66,7 @@ def kind_of(path: Path) -> str:
 
 
 def _vectors(path: Path) -> dict[str, Any]:
-    words, vectors, report = load(path, lowercase=False, cache=False)
+    words, vectors, report = load(path, lowercase=False)
     norms = np.linalg.norm(vectors, axis=1)
     named = {"smallest": norms.min(), "median": np.median(norms), "largest": norms.max()}
     return {
