@@ -69,7 +69,7 @@ def unsupervised(data: Path, pair: str, start: str, schedule: dict[str, int]) ->
             space = aligner.align(source, target)
         except InputError as error:
             return {"believed": False, "said": str(error)}
-    kept = ("objective", "iterations", "trust", "converged")
+    kept = ("objective", "iterations", "convergence", "converged")
     row: Row = {"believed": space.settings["converged"]}
     row["how"] = {key: space.settings[key] for key in kept}
     if not row["believed"]:
@@ -133,7 +133,7 @@ def several(data: Path, pairs: list[str], size: str, space: str) -> Row:
 def table(rows: dict[str, Row]) -> str:
     """Markdown, all that is finished."""
     lines: list[str] = []
-    heads = "| pair | start | schedule | believed | trust | space > | space < | reranked > |"
+    heads = "| pair | start | schedule | believed | convergence | space > | space < | reranked > |"
     found = {key: row for key, row in rows.items() if key.startswith("unsupervised/")}
     if found:
         lines += [
@@ -148,9 +148,9 @@ def table(rows: dict[str, Row]) -> str:
         gold = row.get("gold", {})
         cost = f"{gold['cost']:.1f}" if gold else ""
         believed = "yes" if row["believed"] else "no"
-        trust = f"{row['how']['trust']:.2f}" if "how" in row else row["said"].split(";")[0]
+        score = f"{row['how']['convergence']:.2f}" if "how" in row else row["said"].split(";")[0]
         cells += [_lambda(row), _lambda(gold), cost]
-        first = [pair, start, ", ".join(schedule), believed, trust]
+        first = [pair, start, ", ".join(schedule), believed, score]
         lines.append("| " + " | ".join([*first, *cells]) + " |")
     found = {key: row for key, row in rows.items() if key.startswith("zero-shot/")}
     if found:

@@ -7,6 +7,7 @@ import sys
 from collections import Counter
 from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ from blicer.benchmark.results import (
 from blicer.benchmark.run import (
     LocalPool,
     RayPool,
+    attempt,
     failed,
     jobs_that_fit,
     limit_threads,
@@ -471,6 +473,28 @@ def test_closing_stops_the_processes(dataset: Dataset, encoder: Path) -> None:
     for process in processes:
         process.join(10)
         assert not process.is_alive()
+
+
+@pytest.mark.usefixtures("here_on_the_path")
+def test_an_error_in_a_worker_is_a_result_and_its_traceback_a_log(
+    dataset: Dataset, encoder: Path, tmp_path: Path
+) -> None:
+    (unit,) = plan(dataset, encoder)
+    job = partial(attempt, dataset=Dataset("xling", tmp_path / "none"), work=tmp_path / "work")
+    results = run([unit], tmp_path, LocalPool(job))
+    (result,) = load_units(results.folder)
+    assert result["status"] == "failed"
+    assert "yacle.train.freq.5k.en-fr" in result["error"]
+    assert "Traceback" in (tmp_path / "work" / "logs" / f"{unit.key}.txt").read_text()
+
+
+def test_pandas_is_asked_for_before_anything_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(MissingDependency, match=r"pip install 'blicer\[bench\]'"):
+        Results(tmp_path / "out").prepare()
+    assert not (tmp_path / "out").exists()
 
 
 def test_threads_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
