@@ -48,7 +48,13 @@ class NaiveRetriever:
         }
 
     def search(
-        self, k: int, queries: np.ndarray, *, measure: str = "csls", reverse: bool = False
+        self,
+        k: int,
+        queries: np.ndarray,
+        *,
+        measure: str = "csls",
+        reverse: bool = False,
+        limit: None = None,
     ) -> Found:
         scores = self.matrix[measure, reverse].astype(np.float32)[queries]
         indices = np.argsort(-scores, axis=1, kind="stable")[:, :k]

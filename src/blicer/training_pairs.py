@@ -16,7 +16,14 @@ import numpy.typing as npt
 from blicer.config import Config
 from blicer.errors import FileError, InputError
 from blicer.files import atomic_folder, read_json, write_json
-from blicer.neighbours.mining import Pairs, as_pairs, first_occurrences, pair_keys, silver_pairs
+from blicer.neighbours.mining import (
+    Pairs,
+    as_pairs,
+    first_occurrences,
+    nearest_others,
+    pair_keys,
+    silver_pairs,
+)
 from blicer.templates import Template
 
 if TYPE_CHECKING:
@@ -271,26 +278,11 @@ def nearest_neighbours(
     Returns pairs (positives, neighbours, 2) and their CSLS (positives, neighbours).
     """
     source, target = positives.T
-    targets, target_scores = _nearest_others(retriever, source, target, n_neg)
-    sources, source_scores = _nearest_others(retriever, target, source, n_neg, reverse=True)
+    targets, target_scores = nearest_others(retriever, source, target, n_neg)
+    sources, source_scores = nearest_others(retriever, target, source, n_neg, reverse=True)
     forward = np.stack(np.broadcast_arrays(source[:, None], targets), axis=2)
     backward = np.stack(np.broadcast_arrays(sources, target[:, None]), axis=2)
     return np.hstack([forward, backward]), np.hstack([target_scores, source_scores])
-
-
-def _nearest_others(
-    retriever: Retriever, words: Integers, partners: Integers, k: int, *, reverse: bool = False
-) -> tuple[Integers, Floats]:
-    """The k nearest words of the other language, without each word's own partner."""
-    candidates = retriever.source if reverse else retriever.target
-    # One more than wanted, because the partner may be among them; each distinct word once.
-    width = min(k + 1, candidates.shape[0])
-    queries, row = np.unique(words, return_inverse=True)
-    found = retriever.search(width, queries, measure="csls", reverse=reverse)
-    indices, scores = found.indices[row], found.scores[row]
-    # The partner moves to the end (stable: the others keep their order), then the end is cut.
-    order = np.argsort(indices == partners[:, None], axis=1, kind="stable")[:, : width - 1]
-    return np.take_along_axis(indices, order, 1), np.take_along_axis(scores, order, 1)
 
 
 def polarise(scaled: npt.ArrayLike, is_positive: npt.NDArray[np.bool_], alpha: float) -> Floats:

@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any
 
 from rich.console import Console
-from typer import Argument, Option, echo
+from typer import Argument, Context, Option, echo
 
 import blicer
 from blicer.align import METHODS
@@ -39,6 +40,12 @@ def listed(names: Iterable[str], *more: str) -> str:
 
 _BY_SEEDS = f"supervised from {ENOUGH_FOR_SUPERVISED} seed pairs on, below semi_supervised"
 _BY_ENCODER = "; ".join(f"with {name} {', '.join(one.scorers)}" for name, one in ENCODERS.items())
+_ENCODERS = f"""{DEFAULT_ENCODER} (embedded, the default), or a Hugging Face name or folder, such as
+xlm-roberta-large, the paper's."""
+_SCORERS = f"""What to mix with CSLS, comma-separated, of {", ".join(SCORERS)}; by default
+cross-encoder, {_BY_ENCODER}."""
+_STARTS = """Where a space without seeds starts: encoder, identical, numerals or distributions (the
+paper's); by default `blicer train` tries each in turn."""
 
 Vectors = Annotated[Path, Argument(help="Vectors of this language.")]
 TranslatorFolder = Annotated[Path, Argument(help="Folder that `blicer train` wrote.")]
@@ -53,33 +60,12 @@ Name = Annotated[str | None, Option(help="What this language calls itself, if it
 
 Preset = Annotated[str | None, Option(help=f"{listed(PRESETS)}; by default {_BY_SEEDS}.")]
 ConfigFile = Annotated[Path | None, Option("--config", help="TOML file of settings.")]
-Settings = Annotated[
-    list[str] | None,
-    Option("--set", help="One setting, NAME=VALUE; repeatable. See `blicer config`."),
-]
-Encoder = Annotated[
-    str | None,
-    Option(
-        help=f"{DEFAULT_ENCODER} (embedded, the default), or a Hugging Face name or folder, such "
-        "as xlm-roberta-large, the paper's."
-    ),
-]
+Settings = Annotated[list[str] | None, Option("--set", help="A setting, NAME=VALUE; repeatable.")]
+Encoder = Annotated[str | None, Option(help=_ENCODERS)]
 Template = Annotated[str | None, Option(help="T1 to T16, or a text with `[w]` and perhaps `[L]`.")]
 Space = Annotated[str | None, Option(help=f"{listed(METHODS)}; by default vecmap.")]
-Scorers = Annotated[
-    str | None,
-    Option(
-        help=f"What to mix with CSLS, comma-separated, of {', '.join(SCORERS)}; by default "
-        f"cross-encoder, {_BY_ENCODER}."
-    ),
-]
-Init = Annotated[
-    str | None,
-    Option(
-        help="Where a space without seeds starts: encoder, identical, numerals or distributions "
-        "(the paper's); by default `blicer train` tries each in turn."
-    ),
-]
+Scorers = Annotated[str | None, Option(help=_SCORERS)]
+Init = Annotated[str | None, Option(help=_STARTS)]
 Device = Annotated[str | None, Option(help="auto (the default), cpu, cuda, cuda:1 or mps.")]
 
 K = Annotated[int, Option("-k", min=1, help="Translations a word, at most.")]
@@ -100,23 +86,18 @@ def assigned(option: str, values: list[str] | None, form: str) -> dict[str, str]
     return found
 
 
-def configure(
-    preset: str | None,
-    file: Path | None,
-    assignments: list[str] | None,
-    seeds: int | None,
-    **named: Any,
-) -> Config:
-    """The settings that options describe, checked.
+def configure(context: Context, seeds: blicer.Lexicon | None, **changed: Any) -> Config:
+    """The settings that a command's options describe, checked.
 
-    ``assignments`` are those of ``--set``; ``named`` are settings with options of their own (None:
-    not given). ``seeds``: number of seed pairs, which chooses the preset unless one is named.
+    An option that has the name of a setting sets it; ``--set`` sets any other. The number of seeds
+    chooses the preset unless one is named. ``changed`` replaces what options say.
     """
-    given = {name: value for name, value in named.items() if value is not None}
-    texts = [f"{name}={given[name]}" for name in ("mixing_weight", "scorers") if name in given]
-    overrides = given | parse_assignments([*(assignments or []), *texts])
-    defaults = {"encoder": DEFAULT_ENCODER} if seeds is None else defaults_for(seeds)
-    return Config.resolve(preset, file=file, overrides=overrides, defaults=defaults)
+    said = {**context.params, **changed}
+    named = [one.name for one in fields(Config) if said.get(one.name) is not None]
+    texts = [*(said["settings"] or []), *(f"{name}={said[name]}" for name in named)]
+    defaults = {"encoder": DEFAULT_ENCODER} if seeds is None else defaults_for(len(seeds))
+    overrides = parse_assignments(texts)
+    return Config.resolve(file=said["config"], overrides=overrides, defaults=defaults)
 
 
 def load_vectors(
@@ -127,8 +108,8 @@ def load_vectors(
     )
 
 
-def load_lexicon(path: Path, keep_case: bool, **reading: Any) -> blicer.Lexicon:
-    return blicer.Lexicon.load(path, lowercase=not keep_case, **reading)
+def load_lexicon(path: Path | None, keep_case: bool) -> blicer.Lexicon | None:
+    return blicer.Lexicon.load(path, lowercase=not keep_case) if path is not None else None
 
 
 def check_folder(output: Path, what: str) -> Path:
