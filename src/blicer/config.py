@@ -109,7 +109,7 @@ class Config:
 
     space: str = setting("vecmap", SPACE, "method that aligns the two vector sets")
     space_mode: str = setting("", SPACE, "mode of the method; empty: the one that fits the preset")
-    space_settings: dict[str, Any] = setting({}, SPACE, "settings of the method")  # noqa: RUF009
+    space_settings: dict[str, Any] = setting({}, SPACE, "settings of the method")
     k_csls: int = setting(10, SPACE, "neighbours that make up a word's hubness", low=1)
 
     n_aug: int = setting(0, PAIRS, "silver pairs added to the positives", low=0)
