@@ -23,10 +23,10 @@ from benchmark_world import (
 )
 from blicer.benchmark import run
 from blicer.benchmark.plan import ABLATIONS, Dataset, Matrix, Unit
+from blicer.benchmark.report import summary as shown_summary
 from blicer.benchmark.results import Result, Results, load, load_units
 from blicer.benchmark.run import failed
 from blicer.cli import app
-from blicer.benchmark.report import summary as shown_summary
 from blicer.errors import FileError, InputError
 from blicer.files import write_json
 from tiny_models import tiny_encoder
