@@ -21,7 +21,7 @@ from blicer.files import atomic_write, check_writable, write_json
 from blicer.progress import note
 
 if TYPE_CHECKING:
-    from blicer.evaluation import Evaluation
+    from blicer.evaluation import Evaluation, System
     from blicer.lexicon import Lexicon
     from blicer.starter import Starter
     from blicer.translator import Translator
@@ -78,11 +78,8 @@ def run(
         procrustes: Any = aligner.align(pair.source, pair.target, pair.seeds)
     with timed("aligning with VecMap, fitting the reranker"):
         translator = train(pair.source, pair.target, pair.seeds, config)
-    systems = {"Procrustes, CSLS": procrustes, "VecMap, CSLS": translator.space}
-    systems["VecMap, reranked"] = translator
     with timed("evaluating on the test dictionary"):
-        results = {"pair": describe(pair), "scorers": list(config.scorers)}
-        results |= measure(systems, translator, pair.test, bootstrap)
+        results = measure(pair, procrustes, translator, bootstrap)
     with timed("writing the translator and a dictionary"):
         translator.save(output / TRANSLATOR)
         induced = induce(translator, output / DICTIONARY, words=dictionary_words, k=3)
@@ -97,36 +94,29 @@ def run(
     return results
 
 
-def describe(pair: Starter) -> Results:
-    source, target, seeds, test = pair
-    return {
-        "source": source.language,
-        "target": target.language,
-        "source_words": len(source),
-        "target_words": len(target),
-        "dimensions": source.dim,
-        "seed_pairs": len(seeds.indices(source, target)),
-        "test_words": test.coverage(source, target).queries_found,
-        "test_pairs": len(test.indices(source, target)),
-    }
-
-
-def measure(
-    systems: dict[str, Any], translator: Translator, test: Lexicon, bootstrap: int
-) -> Results:
-    """Every system on the test dictionary; what the last changed against the one before it."""
+def measure(pair: Starter, procrustes: System, translator: Translator, bootstrap: int) -> Results:
+    """Both spaces and the translator on the test dictionary; what reranking changed."""
     from blicer.evaluation import compare, evaluate
 
-    scored = {name: evaluate(one, test, bootstrap=bootstrap) for name, one in systems.items()}
-    before, after = list(scored.values())[-2:]
-    calibration = translator.calibration
+    source, target, seeds, test = pair
+    names = ("Procrustes, CSLS", "VecMap, CSLS", "VecMap, reranked")
+    systems = (procrustes, translator.space, translator)
+    scored = [evaluate(system, test, bootstrap=bootstrap) for system in systems]
+    _, before, after = scored
     return {
-        "systems": [{"name": name, **result.to_dict()} for name, result in scored.items()],
+        "pair": {
+            "source_words": len(source),
+            "target_words": len(target),
+            "seed_pairs": len(seeds.indices(source, target)),
+            "test_words": test.coverage(source, target).queries_found,
+        },
+        "systems": [
+            {"name": name, **result.to_dict()} for name, result in zip(names, scored, strict=True)
+        ],
         "gain": compare(after, before, bootstrap=max(bootstrap, 1)).to_dict(),
         "changes": changes(before, after, translator, test),
         "mixture": translator.mixture.to_dict(),
-        "calibration": calibration.to_dict() if calibration else None,
-        "held_out": translator.details.get("held_out"),
+        "calibration": translator.calibration.to_dict() if translator.calibration else None,
     }
 
 

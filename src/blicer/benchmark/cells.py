@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 
 from blicer.benchmark import paper
-from blicer.benchmark.plan import SPACE, ZERO_SHOT
-from blicer.benchmark.plan import WITHOUT_SEEDS as SEEDLESS
+from blicer.benchmark.plan import SPACE, WITHOUT_SEEDS, ZERO_SHOT
 from blicer.benchmark.results import DONE, LEVEL, load_units, table
 from blicer.config import PRESETS, Config
 from blicer.errors import InputError
+from blicer.multilingual import METHOD_WITHOUT_SEEDS
 from blicer.pages import NOTHING, fill, needed
 from blicer.templates import TEMPLATES
 
@@ -39,7 +39,6 @@ CELL = [*PLACE, *VARIANT, "data"]
 SCORES = ["p@1", "p@5", "mrr", "p@1_all", "gain"]
 DATASETS = {"xling": "XLING", "panlex": "PanLex-BLI", "muse": "MUSE"}
 SPACES = {**paper.SPACES, "procrustes": "Procrustes"}
-WITHOUT_SEEDS = "vecmap"  # makes the space that zero-shot reranks
 
 
 # Order and names
@@ -54,7 +53,7 @@ def setup_order(setup: str) -> tuple[Any, ...]:
     """5k before 1k before unsupervised before zero-shot."""
     if found := re.fullmatch(r"(\d+)(k?)", setup, re.ASCII):
         return (0, -int(found[1]) * (1000 if found[2] else 1), setup)
-    return (1, *_listed(SEEDLESS)(setup))
+    return (1, *_listed(WITHOUT_SEEDS)(setup))
 
 
 ORDER: dict[str, Callable[[str], Any]] = {
@@ -114,10 +113,10 @@ def read(
     for name in ("settings", "data"):
         rows[name] = [json.dumps(one, sort_keys=True) if one else "" for one in rows[name]]
     zero = rows["setup"] == ZERO_SHOT  # the unit's space is that of the pivot's pairs: they teach
-    taught = ("taught by " + rows["space"]).where(rows["space"] != WITHOUT_SEEDS, "")
+    taught = ("taught by " + rows["space"]).where(rows["space"] != METHOD_WITHOUT_SEEDS, "")
     modes = rows["space_mode"].str.cat(taught, sep=", ").str.strip(", ")
     rows["space_mode"] = rows["space_mode"].mask(zero, modes)
-    rows["space"] = rows["space"].mask(zero, WITHOUT_SEEDS)
+    rows["space"] = rows["space"].mask(zero, METHOD_WITHOUT_SEEDS)
     rows["space_name"] = list(map(space_name, rows["space"], rows["space_mode"], rows["setup"]))
     rows["dataset_name"] = rows["dataset"].map(dataset_name)
     rows["failed"] = rows["status"] != DONE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, lru_cache
 from itertools import product
 from pathlib import Path
@@ -162,8 +162,7 @@ class Dataset:
 
     def lexicon(self, source: str, target: str, setup: str) -> Lexicon:
         path, swapped = self.dictionary(source, target, setup)
-        lexicon = _load_lexicon(path, path.stat().st_mtime_ns)
-        return lexicon.reverse() if swapped else lexicon
+        return Lexicon.load(path).reverse() if swapped else Lexicon.load(path)
 
     def vectors(self, language: str) -> Path:
         """The vector file of a language."""
@@ -211,30 +210,20 @@ def _in_either_order(
     raise CannotRun(f"{pairs[0]}: there is neither {paths[0]} nor {paths[1]}{hint}")
 
 
-# The units of one process share few languages and dictionaries.
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=4)  # the units of one process share few languages
 def _load_vectors(path: Path, language: str, max_words: int) -> Embeddings:
     return Embeddings.load(path, max_words=max_words, language=language)
-
-
-@lru_cache(maxsize=4)
-def _load_lexicon(path: Path, changed: int) -> Lexicon:
-    return Lexicon.load(path)
 
 
 def content_digest(paths: Sequence[Path]) -> str:
     """One SHA-256 of the contents of files and folders; of several, a hash of theirs."""
     files = [file for path in paths for file in sorted(path.rglob("*")) or [path]]
-    found = [
-        _file_digest(file, file.stat().st_size, file.stat().st_mtime_ns)
-        for file in files
-        if file.is_file()
-    ]
+    found = [_file_digest(file, file.stat().st_mtime_ns) for file in files if file.is_file()]
     return found[0] if len(found) == 1 else digest(found) if paths else ""
 
 
 @lru_cache(maxsize=1024)
-def _file_digest(file: Path, size: int, changed: int) -> str:
+def _file_digest(file: Path, changed: int) -> str:
     return file_sha256(file)
 
 
@@ -411,6 +400,9 @@ class Matrix:
         return cls(**values)
 
 
+LISTS = [one.name for one in fields(Matrix) if str(one.type).startswith("tuple")]
+
+
 def make_units(matrix: Matrix, dataset: Dataset) -> tuple[list[Unit], list[str]]:
     """Every unit of the matrix, and a sentence for each point that cannot run.
 
@@ -482,27 +474,24 @@ def _check_space(pair: tuple[str, str], setup: str, pivot: str, method: str, mod
         raise CannotRun(f"{'-'.join(pair)} {setup}: the pivot {pivot} is one of the two languages")
     if method == FILES:
         return
-    if method not in METHODS:
-        raise InputError(f"there is no space {method!r}; there are {', '.join([*METHODS, FILES])}")
+    presets = aligner_class(method).presets
     if setup not in WITHOUT_SEEDS:
         make_aligner(Config(space=method, space_mode=mode))
         return
     check_start(METHOD_WITHOUT_SEEDS, mode or AUTO)
     # In zero-shot the method makes the spaces of the pivot's pairs, which have seeds.
-    if setup == UNSUPERVISED and UNSUPERVISED not in aligner_class(method).presets:
+    if setup == UNSUPERVISED and UNSUPERVISED not in presets:
         raise CannotRun(f"{setup}: {method} needs seed pairs; without any take vecmap, c1, c2")
 
 
 def setup_name(given: str) -> str:
     """5000, 5K and 5k are the setup 5k."""
     name = given.strip().lower().replace("_", "-")
-    if name in (UNSUPERVISED, ZERO_SHOT):
+    if name in WITHOUT_SEEDS:
         return name
     if (found := re.fullmatch(r"([1-9]\d*)(k?)", name)) is None:
-        raise InputError(
-            f"setup {given!r}: expected a number of seed pairs such as 5k or 500, "
-            f"{UNSUPERVISED} or {ZERO_SHOT}"
-        )
+        expected = f"a number of seed pairs such as 5k or 500, {' or '.join(WITHOUT_SEEDS)}"
+        raise InputError(f"setup {given!r}: expected {expected}")
     size = int(found[1]) * (1000 if found[2] else 1)
     return f"{size // 1000}k" if size % 1000 == 0 else str(size)
 

@@ -30,7 +30,7 @@ import torch
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from blicer import progress
+from blicer import lite, progress
 from blicer.benchmark.plan import (
     FILES,
     LAYOUTS,
@@ -47,6 +47,7 @@ from blicer.benchmark.results import DONE, FAILED, Result, Results, differences,
 from blicer.config import AUTO
 from blicer.errors import BlicerError, InputError
 from blicer.evaluation import (
+    METRICS,
     answerable_queries,
     interval,
     paired_p_values,
@@ -329,13 +330,10 @@ def measure(
         for name, (scorers, mixture) in systems.items():
             final = mixture.combine(scores.parts[..., columns(prepared, scorers)])
             values = per_query(gold_ranks(final, is_gold))
-            p1, p5, _, mrr = values.mean(axis=0).tolist()
             figures[name][direction] = {
                 "queries": len(values),
                 "all_queries": len(known),
-                "p@1": p1,
-                "p@5": p5,
-                "mrr": mrr,
+                **dict(zip(METRICS, values.mean(axis=0).tolist(), strict=True)),
                 "p@1_all": float(values[:, 0].sum()) / len(known),
                 "gain": None if space is None else paired_gain(values[:, :1] - space[:, :1]),
             }
@@ -517,22 +515,17 @@ def _connect(ray: Any, address: str) -> None:
 
 # -- this machine
 
-_COPIES = 8  # vectors as read, normalised, mapped, and what the methods hold beside them
-# Gigabytes of weights, gradients, two moments and the largest batches while training.
-_ENCODERS = {"lite": 0.8, "xlm-roberta-large": 12.0, "bert-base-multilingual-uncased": 4.0}
-
 
 def unit_memory(unit: Unit, dataset: Dataset) -> int:
     """Bytes that a process running this unit holds at its peak, on the safe side."""
-    vectors = 0
-    for path in unit.vectors(dataset).values():
-        # In memory at most twice the file, which may be compressed, and 300 numbers a word.
-        vectors += min(2 * _size(path), 4 * 300 * unit.max_words)
+    # In memory vectors take at most twice their file, which may be compressed, and 300 numbers a
+    # word; they are there as read, normalised, mapped, and the methods hold more beside them.
+    paths = unit.vectors(dataset).values()
+    vectors = 8 * sum(min(2 * _size(path), 1200 * unit.max_words) for path in paths)
+    # Weights, gradients, two moments and the largest batches while training.
     encoder = unit.config.encoder
-    training = _ENCODERS.get(encoder, 6.0) * GIGABYTE
-    if Path(encoder).is_dir():
-        training = 5 * _size(Path(encoder))
-    return int(0.8 * GIGABYTE + _COPIES * vectors + training)  # 0.8: torch and the like
+    training = 0.8 if encoder == lite.NAME else 12 if "large" in encoder else 6
+    return int(vectors + (0.8 + training) * GIGABYTE)  # 0.8: torch and the like
 
 
 def _size(path: Path) -> int:

@@ -45,6 +45,7 @@ Data = Annotated[
 
 @benchmark.command()
 def run(
+    ctx: typer.Context,
     dataset: Annotated[str, typer.Argument(help="xling, panlex, muse, or a folder of your own.")],
     output: Annotated[Path, _option("Folder of the results.", "--output", "-o")],
     pairs: Annotated[str, _option("Such as en-fr,en-ru; both directions are measured.")],
@@ -105,7 +106,7 @@ def run(
     """
     from dataclasses import replace
 
-    from blicer.benchmark.plan import Dataset, Matrix, label, make_units
+    from blicer.benchmark.plan import LISTS, Dataset, Matrix, label, make_units
     from blicer.benchmark.report import summary
     from blicer.benchmark.results import DONE, Results, load_units
     from blicer.benchmark.run import RayPool, attempt, local_pool, run_units
@@ -113,9 +114,7 @@ def run(
     from blicer.progress import note
 
     found, results = Dataset.find(dataset, data), Results(output)
-    lists = {"pairs": pairs, "setups": setups, "spaces": spaces, "encoders": encoders}
-    lists |= {"templates": templates, "alphas": alphas, "training_seeds": training_seeds}
-    lists["systems"] = systems
+    lists = {name: ctx.params[name] for name in LISTS}
     given = parse_assignments(settings or [])
     matrix = Matrix.parse(lists, ablation, max_words=max_words, pivot=pivot, settings=given)
     if not dry_run:
@@ -141,7 +140,11 @@ def run(
     ended: list[dict[str, Any]] = []
     if left:
         found = replace(found, folder=found.folder.resolve())
-        fixed = {"dataset": found, "work": results.work.resolve(), "home": Path.cwd()}
+        fixed: dict[str, Any] = {
+            "dataset": found,
+            "work": results.work.resolve(),
+            "home": Path.cwd(),
+        }
         job = partial(attempt, **fixed, keep_rerankers=keep_rerankers)
         if ray is not None:
             job = partial(job, threads=max(1, int(cpus_per_unit)))
