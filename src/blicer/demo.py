@@ -160,9 +160,9 @@ def in_words(words: list[str], translator: Translator, test: Lexicon) -> list[Re
 def next_commands(scorers: tuple[str, ...]) -> list[str]:
     """What the user would type next for files of their own."""
     how = "" if "cross-encoder" in scorers else f"--scorers {','.join(scorers)} "
+    files = "my.en.vec my.fr.vec --seeds my-seeds.tsv --source-language en --target-language fr"
     return [
-        "blicer train my.en.vec my.fr.vec --seeds my-seeds.tsv "
-        f"--source-language en --target-language fr {how}-o en-fr",
+        f"blicer train {files} {how}-o en-fr",
         "blicer evaluate en-fr my-test.tsv",
         "blicer induce en-fr -n 20000 --min-confidence 0.5 -o en-fr.tsv",
     ]

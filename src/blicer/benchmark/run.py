@@ -474,8 +474,8 @@ class RayPool:
         self._run = ray.put(run)
         if not self.capacity:
             self.close()
-            needs_text = f"{cpus:g} CPUs and {gpus:g} GPUs"
-            raise BlicerError(f"no node of the Ray cluster can run a unit of {needs_text}")
+            unit = f"a unit of {cpus:g} CPUs and {gpus:g} GPUs"
+            raise BlicerError(f"no node of the Ray cluster can run {unit}")
         note(f"Ray: room for {self.capacity} units at a time")
 
     @property
@@ -503,12 +503,9 @@ def _connect(ray: Any, address: str) -> None:
     try:
         if host and port.isdigit():  # Ray itself would try for minutes where nobody answers
             socket.create_connection((host, int(port)), timeout=10).close()
-        ray.init(
-            address=address,
-            include_dashboard=False if address == "local" else None,
-            log_to_driver=False,
-            configure_logging=False,
-        )
+        dashboard = False if address == "local" else None
+        quiet = {"log_to_driver": False, "configure_logging": False}
+        ray.init(address=address, include_dashboard=dashboard, **quiet)
     except (OSError, RuntimeError, ValueError) as error:
         raise BlicerError(f"no Ray cluster at {address!r} ({first_line(error)})") from error
 
