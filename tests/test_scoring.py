@@ -63,11 +63,10 @@ def test_assembled_pairs_are_the_tokenizers_own(
 ) -> None:
     tokenizer = loaded[kind][1]
     encoder = PairEncoder(tokenizer, max_length)
-    assert encoder._layout is not None
+    assert encoder._layout
     left = [a for a in texts for _ in texts]
     right = [b for _ in texts for b in texts]
-    # _assemble, not encode: encode would fall back when it disagrees, and hide a fault.
-    ours = encoder._assemble(left, right, encoder._layout)
+    ours = encoder._assemble(left, right)
     rows = np.arange(len(left))
     theirs = tokenizer(
         left, right, truncation=True, max_length=max_length, padding=True, return_tensors="pt"
@@ -84,14 +83,14 @@ def test_falls_back_to_the_tokenizer_when_it_cannot_assemble(
     tokenizer = loaded["bert"][1]
     left, right, _ = toy_pairs(20)
     straight = PairEncoder(tokenizer, 20).encode(left, right)
+    monkeypatch.setattr(PairEncoder, "_agrees", lambda _: False)
     odd = PairEncoder(tokenizer, 20)
-    monkeypatch.setattr(odd, "_agrees", lambda *_: False)
     indirect = odd.encode(left, right)
-    assert odd._layout is None
+    assert not odd._layout
     assert np.array_equal(straight.ids, indirect.ids)
     assert np.array_equal(straight.types, indirect.types)
     monkeypatch.setattr(tokenizer, "truncation_side", "left")
-    assert PairEncoder(tokenizer, 20)._layout is None
+    assert not PairEncoder(tokenizer, 20)._layout
 
 
 def test_padding_on_the_left(
@@ -219,15 +218,13 @@ def test_cached_pairs_are_not_scored_again(
     folders: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left, right, _ = toy_pairs(10)
-    reranker = Reranker(folders["electra"], device="cpu")
-    reranker.score_cache = tmp_path
+    reranker = Reranker(folders["electra"], device="cpu", score_cache=tmp_path)
     monkeypatch.setattr("blicer.crossencoder.model.PAIRS_PER_WRITE", 4)
     first = reranker.score(left, right)
     monkeypatch.setattr(
         "blicer.crossencoder.model.score_tokens", lambda *_: pytest.fail("all was in the cache")
     )
-    again = Reranker(folders["electra"], device="cpu")
-    again.score_cache = tmp_path
+    again = Reranker(folders["electra"], device="cpu", score_cache=tmp_path)
     assert np.array_equal(again.score(left, right), first)
 
 

@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import load_file
 
 from blicer.crossencoder import training
-from blicer.crossencoder.model import Reranker, checkpoint_folder
+from blicer.crossencoder.model import Reranker
 from tiny_models import tiny_encoder, toy_pairs
 
 SETTINGS: dict[str, Any] = {
@@ -29,14 +29,26 @@ sys.path.insert(0, {tests!r})
 from tiny_models import toy_pairs
 from blicer.crossencoder import training
 from blicer.crossencoder.model import Reranker
+from blicer.encoders import tuning
+tuning.SECONDS = tuning.SHARE = 0  # a checkpoint after every step
 step = training.Run._step
 def slow(run, number):  # leaves the test time to kill it between two steps, or in one
     time.sleep(0.02)
     return step(run, number)
 training.Run._step = slow
 reranker = Reranker({encoder!r}, **{settings!r})
-reranker.fit(*toy_pairs(60), output_dir=sys.argv[1], checkpoint_steps=1)
+reranker.fit(*toy_pairs(60), output_dir=sys.argv[1])
 """
+
+
+@pytest.fixture(autouse=True)
+def checkpoint_after_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("blicer.encoders.tuning.SECONDS", 0)
+    monkeypatch.setattr("blicer.encoders.tuning.SHARE", 0)
+
+
+def checkpoint_folder(model: Path) -> Path:
+    return model.with_name(f"{model.name}.checkpoint")
 
 
 @pytest.fixture(scope="module")
@@ -116,13 +128,13 @@ def test_every_kind_of_state_comes_back(
     left, right, labels = toy_pairs(60)
     extra: dict[str, Any] = {"validation": (left[:20], right[:20], labels[:20])}
     expected = Reranker(encoder, **settings).fit(left, right, labels, **extra)
-    extra |= {"output_dir": tmp_path / "model", "checkpoint_steps": 4}
+    extra |= {"output_dir": tmp_path / "model"}
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):  # noqa: PT012
         stop_at(patch, step)
         Reranker(encoder, **settings).fit(left, right, labels, **extra)
     resumed = Reranker(encoder, **settings).fit(left, right, labels, **extra)
     assert resumed.report_ is not None
-    assert resumed.report_.resumed_from == step // 4 * 4
+    assert resumed.report_.resumed_from == step
     assert same_bits(resumed.model.state_dict(), expected.model.state_dict())
     assert expected.report_ is not None
     assert resumed.report_.losses == expected.report_.losses
@@ -132,7 +144,7 @@ def test_every_kind_of_state_comes_back(
 def interrupted(encoder: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch, pytest.raises(Killed):  # noqa: PT012
         stop_at(patch, 10)
-        Reranker(encoder, **SETTINGS).fit(*toy_pairs(60), output_dir=place, checkpoint_steps=4)
+        Reranker(encoder, **SETTINGS).fit(*toy_pairs(60), output_dir=place)
 
 
 @pytest.mark.parametrize("damage", ["cut", "flip", "state", "missing", "half"])
@@ -142,7 +154,7 @@ def test_damaged_checkpoint_is_not_trusted(
     place = tmp_path / "model"
     interrupted(encoder, place, monkeypatch)
     (state,) = checkpoint_folder(place).iterdir()
-    weights = state / "weights.safetensors"
+    weights = state / "tensors.safetensors"
     content = bytearray(weights.read_bytes())
     if damage == "cut":
         weights.write_bytes(content[:-100])
@@ -197,7 +209,7 @@ def test_a_users_files_in_the_folder_of_checkpoints_stay(encoder: Path, tmp_path
     mine.parent.mkdir()
     mine.write_text("mine")
     reranker = Reranker(encoder, **SETTINGS)
-    reranker.fit(*toy_pairs(60), output_dir=tmp_path / "model", checkpoint_steps=4)
+    reranker.fit(*toy_pairs(60), output_dir=tmp_path / "model")
     assert [path.name for path in mine.parent.iterdir()] == ["notes.txt"]
 
 
@@ -210,7 +222,7 @@ def test_full_disk_at_a_checkpoint_does_not_stop_training(
     expected = Reranker(encoder, **SETTINGS).fit(*toy_pairs(60))
     monkeypatch.setattr("blicer.encoders.tuning.save_file", full)
     done = Reranker(encoder, **SETTINGS)
-    done.fit(*toy_pairs(60), output_dir=tmp_path / "model", checkpoint_steps=4)
+    done.fit(*toy_pairs(60), output_dir=tmp_path / "model")
     assert same_bits(done.model.state_dict(), expected.model.state_dict())
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 

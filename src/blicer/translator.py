@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from blicer.calibration import Calibration
-from blicer.crossencoder.scoring import BestFirst, best_first
+from blicer.crossencoder.scoring import best_first
 from blicer.errors import FileError, InputError
 from blicer.files import atomic_folder, check_replaceable, read_json, write_marker
 from blicer.lexicon import find_words
@@ -147,15 +147,10 @@ class Translator:
         return ranks
 
     def best(self, queries: Any, *, reverse: bool = False) -> NDArray[np.int64]:
-        """Only the best candidate of each query: the same as ``rank`` gives, in less time."""
-        return self.best_with_cost(queries, reverse=reverse)[0]
+        """Only the best candidate of each query: the same as ``rank`` gives, in less time.
 
-    def best_with_cost(
-        self, queries: Any, *, reverse: bool = False
-    ) -> tuple[NDArray[np.int64], BestFirst]:
-        """The best by exact early exit, and what finding it cost (no confidence).
-
-        The last scorer, usually the cross-encoder, is run only on pairs that can still win.
+        By exact early exit: the last scorer, usually the cross-encoder, is run only on pairs that
+        can still win.
         """
         queries = np.asarray(queries, dtype=np.int64)
         cheap, last = self.scorers[:-1], (self.scorers[-1] if self.scorers else None)
@@ -166,8 +161,7 @@ class Translator:
         weights = np.array([self.mixture.weights[name] for name in names])
         known = base.parts @ weights[: base.parts.shape[2]]
         if last is None:
-            found = best_first(known, [], lambda *_: np.empty(0))
-            return base.indices[np.arange(len(queries)), found.best], found
+            return np.asarray(base.indices[np.arange(len(queries)), known.argmax(axis=1)])
         score_parts: Any = getattr(last, "score_parts", None)
 
         def ask(rows: Any, columns: Any, orders: Any) -> NDArray[np.float32]:
@@ -180,8 +174,8 @@ class Translator:
 
         orders = 2 if score_parts is not None else 1
         share = [float(weights[-1]) / orders] * orders
-        found = best_first(known, share, ask)
-        return base.indices[np.arange(len(queries)), found.best], found
+        best = best_first(known, share, ask)
+        return np.asarray(base.indices[np.arange(len(queries)), best])
 
     # -- words in, words out --------------------
 

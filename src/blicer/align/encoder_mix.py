@@ -22,13 +22,7 @@ from blicer.align.space import Space
 from blicer.devices import random_state, set_random_state
 from blicer.embeddings import Embeddings
 from blicer.encoders.loading import quiet_transformers
-from blicer.encoders.tuning import (
-    Checkpoints,
-    optimiser_tensors,
-    restore_optimiser,
-    rows_in_use,
-    train_rows_only,
-)
+from blicer.encoders.tuning import Checkpoints, train_rows_only
 from blicer.encoders.words import WordEncoder
 from blicer.errors import InputError
 from blicer.files import atomic_folder, digest, read_json, write_json
@@ -107,8 +101,8 @@ def tune(
     used = [np.asarray(row, np.int64) for side in ids.values() for row in side]
     table = encoder.model.get_input_embeddings().weight
     table.requires_grad_(tuning.train_table)
-    pad = encoder.tokenizer.pad_token_id or 0
-    restore = train_rows_only(encoder.model, rows_in_use(used, pad))
+    padding = np.array([encoder.tokenizer.pad_token_id or 0])
+    restore = train_rows_only(encoder.model, padding, *used)
     steps = -(-len(pairs) // tuning.batch_size)
     batches = [
         rows
@@ -167,26 +161,15 @@ class _Course:
         self.optimiser.step()
         self.losses.append(float(loss.detach()))
         if self.store is not None and self.store.due():
-            tensors = {
-                "weights": self.trained,
-                "optimiser": optimiser_tensors(self.optimiser, self.trained),
-                "random": random_state(self.device),
-            }
-            self.store.save(len(self.losses), tensors, {"losses": self.losses})
+            more = {"random": random_state(self.device)}
+            state = {"losses": self.losses}
+            self.store.save(len(self.losses), self.trained, self.optimiser, more, state)
 
-    @torch.no_grad()
     def _resume(self, store: Checkpoints) -> None:
-        store.clear_unfinished()
-        found = store.load()
-        if found is None:
-            return
-        step, tensors, state = found
-        for name, value in tensors["weights"].items():
-            self.trained[name].copy_(value)
-        restore_optimiser(self.optimiser, self.trained, tensors["optimiser"])
-        set_random_state(tensors["random"], self.device)
-        self.losses = [float(loss) for loss in state["losses"]]
-        progress.note(f"the encoder's tuning goes on from step {step}")
+        if (found := store.restore(self.trained, self.optimiser)) is not None:
+            _, more, state = found
+            set_random_state(more["random"], self.device)
+            self.losses = state["losses"]
 
     def clear(self) -> None:
         if self.store is not None:

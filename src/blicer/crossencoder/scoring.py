@@ -12,7 +12,6 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +66,7 @@ class ScoreCache:
     """
 
     def __init__(self, folder: str | Path, fingerprint: str) -> None:
-        self.path = Path(folder) / f"{fingerprint[:32]}.sqlite"
+        self.path = Path(folder) / f"{fingerprint}.sqlite"
         self._off = False
 
     def get(self, left: Sequence[str], right: Sequence[str]) -> Scores:
@@ -80,8 +79,7 @@ class ScoreCache:
                 if row := database.execute(query, (key,)).fetchone():
                     scores[i] = row[0]
 
-        if self.path.exists():
-            self._use(read)
+        self._use(read)
         return scores
 
     def put(self, left: Sequence[str], right: Sequence[str], scores: Scores) -> None:
@@ -95,13 +93,12 @@ class ScoreCache:
             return
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with closing(sqlite3.connect(self.path, timeout=30)) as database:
+            with closing(sqlite3.connect(self.path, timeout=30)) as database, database:
                 database.execute("PRAGMA journal_mode=WAL")
                 database.execute("PRAGMA synchronous=NORMAL")
                 columns = "pair TEXT PRIMARY KEY, score REAL NOT NULL"
                 database.execute(f"CREATE TABLE IF NOT EXISTS scores ({columns}) WITHOUT ROWID")
-                with database:
-                    work(database)
+                work(database)
         except (sqlite3.OperationalError, OSError) as error:
             self._off = True
             note(f"{self.path}: the score cache cannot be used ({error}); going on without it")
@@ -122,28 +119,10 @@ ScoreParts = Callable[[Ints, Ints, Ints], ArrayLike]
 """``score(queries, candidates, parts)``: positions in, scores in [0, 1] out, all of one length."""
 
 
-@dataclass(frozen=True)
-class BestFirst:
-    """The best candidate of each query, and what finding it cost."""
-
-    best: Ints
-    """(q,) position of the winner among the query's candidates."""
-    scores: Floats
-    """(q,) final score of the winner."""
-    scored: int
-    """Parts that were scored."""
-    total: int
-    """Parts that full scoring would have scored."""
-
-    @property
-    def saved(self) -> float:
-        return 1.0 - self.scored / self.total if self.total else 0.0
-
-
 def best_first(
     known: ArrayLike, weights: Sequence[float], score: ScoreParts, *, batch_size: int = 64
-) -> BestFirst:
-    """The top-1 of full scoring (ties: the earlier candidate), scoring only what can matter.
+) -> Ints:
+    """The best candidate of each query by full scoring (ties: the earlier), scored frugally.
 
     A candidate's final score is a ``known`` part (queries, candidates) plus ``weights`` times parts
     that are expensive and lie in [0, 1]. Method §4 is ``(1-λ)·scaled CSLS + λ/2·sigmoid(x,y) +
@@ -161,16 +140,20 @@ def best_first(
     known = np.asarray(known, dtype=np.float64)
     if known.ndim != 2 or known.shape[1] == 0 or np.isnan(known).any():
         raise InputError("known scores must be an array (queries, candidates) without NaN")
-    if any(not (np.isfinite(weight) and weight >= 0) for weight in weights):
+    if not all(np.isfinite(weight) and weight >= 0 for weight in weights):
         raise InputError(f"weights are {list(weights)}; expected numbers of at least 0")
     parts = np.flatnonzero(weights)
-    used = [weight for weight in weights if weight > 0]
     values = np.ones((len(parts), *known.shape))  # 1 where a part is not scored yet
+
+    def mixed(where: Any) -> Floats:
+        final: Floats = known[where]
+        for weight, part in zip(np.take(weights, parts), values, strict=True):
+            final = final + weight * part[where]
+        return final
+
     done = np.where(np.isneginf(known), len(parts), 0)  # parts are scored in order
-    total = int((done == 0).sum()) * len(parts)
-    bound = _mix(known.copy(), used, values)
+    bound = mixed(...)
     open_queries = np.arange(len(known))
-    scored = 0
     while True:
         leader = bound[open_queries].argmax(axis=1)
         open_queries = open_queries[done[open_queries, leader] < len(parts)]
@@ -186,16 +169,9 @@ def best_first(
             raise InputError("a scorer gave a score outside [0, 1], or not one for each pair")
         values[stage, rows, columns] = found
         done[rows, columns] += 1
-        scored += len(rows)
-        bound[rows, columns] = _mix(known[rows, columns], used, values[:, rows, columns])
-    best = bound.argmax(axis=1)
-    return BestFirst(best, bound[np.arange(len(known)), best], scored, total)
-
-
-def _mix(known: Floats, weights: Sequence[float], parts: Floats) -> Floats:
-    for weight, part in zip(weights, parts, strict=True):
-        known = known + weight * part
-    return known
+        bound[rows, columns] = mixed((rows, columns))
+    best: Ints = bound.argmax(axis=1)
+    return best
 
 
 def _most_promising(bound: Floats, complete: NDArray[np.bool_], count: int) -> tuple[Ints, Ints]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -37,7 +36,7 @@ class WordEncoder:
     """Any Hugging Face encoder as a bi-encoder: one vector for each word on its own.
 
     ``encoder``: ``lite``, a name on the Hub, or a folder. ``max_length``: tokens of a word,
-    special tokens included; the rest is cut off.
+    special tokens included; the rest is cut off. ``device``: by default the best there is.
     """
 
     def __init__(
@@ -46,10 +45,12 @@ class WordEncoder:
         *,
         max_length: int = 6,
         device: str | torch.device = "auto",
-        precision: str = "auto",
     ) -> None:
-        self.encoder, self.max_length, self.precision = str(encoder), max_length, precision
-        self.device = resolve_device(device)
+        self.encoder, self.max_length, self.device = (
+            str(encoder),
+            max_length,
+            resolve_device(device),
+        )
         self.model, self.tokenizer = load_encoder(encoder, head=False)
         self.model.to(self.device)
         specials = self.tokenizer.num_special_tokens_to_add(pair=False)
@@ -59,6 +60,7 @@ class WordEncoder:
                 f"so at least {specials + 1} are needed"
             )
         self._names = input_names(self.model)
+        self._autocast = resolve_precision("auto", self.device, self.model)
 
     @property
     def dim(self) -> int:
@@ -78,12 +80,11 @@ class WordEncoder:
         width, pad = int(lengths.max()), self.tokenizer.pad_token_id or 0
         padded = torch.tensor([[*row, *[pad] * (width - len(row))] for row in ids])
         mask = (torch.arange(width) < lengths[:, None]).long()
-        inputs: dict[str, Any] = {"input_ids": padded, "attention_mask": mask}
+        inputs = {"input_ids": padded, "attention_mask": mask}
         if "token_type_ids" in self._names:
             inputs["token_type_ids"] = torch.zeros_like(padded)
         on_device = {key: value.to(self.device) for key, value in inputs.items()}
-        autocast = resolve_precision(self.precision, self.device, self.model)
-        with torch.autocast(self.device.type, dtype=autocast, enabled=autocast is not None):
+        with torch.autocast(self.device.type, self._autocast, self._autocast is not None):
             hidden: Tensor = self.model(**on_device).last_hidden_state
         return hidden[:, 0].float()
 
@@ -129,5 +130,5 @@ class WordEncoder:
 
     def key(self, words: Sequence[str]) -> str:
         """Hash of the weights, the words and whatever else decides the vectors."""
-        weights = fingerprint(self.model, self.max_length, self.precision)
+        weights = fingerprint(self.model, self.max_length, self._autocast)
         return digest(weights, list(words), length=24)
