@@ -16,7 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from benchmarks.peak import measure
-from blicer.align.contrastive import NegativeMiner, contrastive_step, mapped_unit
+from blicer.align.base import mapped_unit
+from blicer.align.contrastive import Contrastive, ContrastiveLoss, clipping
 
 
 def nearest_negatives(
@@ -101,8 +102,8 @@ def run(
     """Seconds of both, their ratio, and how far loss and gradient are apart at the first step."""
     source, target, source_map, target_map, pairs = synthetic(seeds, words, dim)
     limits = (words, words)
-    forward = NegativeMiner(pairs[:, 1], words, negatives=negatives, min_recall=min_recall)
-    backward = NegativeMiner(pairs[:, 0], words, negatives=negatives, min_recall=min_recall)
+    method = Contrastive(negatives=negatives, min_recall=min_recall, through_lengths=False)
+    ours = ContrastiveLoss(source, target, pairs, method)
     usual = measure(
         lambda: baseline(
             source, target, source_map, target_map, pairs, negatives=negatives, candidates=limits
@@ -113,23 +114,12 @@ def run(
     def descend() -> None:
         first, second = source_map, target_map
         for _ in range(steps):
-            step = contrastive_step(
-                source,
-                target,
-                first,
-                second,
-                pairs,
-                forward,
-                backward,
-                candidates=limits,
-                through_lengths=False,
-            )
+            loss, source_gradient, target_gradient = ours(first, second)
             if not gradients:
-                gradients.extend([step.source_gradient, step.target_gradient])
-            losses.append(step.loss)
-            clipped = learning_rate * min(1.0, max_gradient / (step.norm + 1e-6))
-            first = first - clipped * step.source_gradient
-            second = second - clipped * step.target_gradient
+                gradients.extend([source_gradient, target_gradient])
+            losses.append(loss)
+            step = learning_rate * clipping(source_gradient, target_gradient, max_gradient)
+            first, second = first - step * source_gradient, second - step * target_gradient
 
     with torch.no_grad():
         mine = measure(descend)
@@ -139,7 +129,7 @@ def run(
         float((one - other).abs().max() / other.abs().max())
         for one, other in zip(gradients, usual_gradients, strict=True)
     ]
-    recalls = forward.recalls + backward.recalls
+    recalls = ours.forward.recalls + ours.backward.recalls
     return {
         "benchmark": "c1_step",
         "seeds": seeds,
@@ -151,7 +141,7 @@ def run(
         "seconds": seconds,
         "baseline_seconds": usual.seconds,
         "ratio": usual.seconds / seconds,
-        "full_scans_per_side": (forward.scans + backward.scans) / 2,
+        "full_scans_per_side": (ours.forward.scans + ours.backward.scans) / 2,
         "lowest_recall": min(recalls) if recalls else 1.0,
         "extra_gb": mine.extra_gb,
         "baseline_extra_gb": usual.extra_gb,

@@ -14,17 +14,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks.peak import measure
-from blicer.align import RCSLS, Contrastive, Procrustes, VecMap
+from blicer.align import METHODS, aligner_class
 from blicer.embeddings import Embeddings
 from blicer.lexicon import Lexicon
 
 SEEDS, CHECKED = 5_000, 1_000
-METHODS: dict[str, Any] = {
-    "procrustes": Procrustes,
-    "vecmap": VecMap,
-    "rcsls": RCSLS,
-    "c1": Contrastive,
-}
 
 
 def sides(words: int, dim: int) -> tuple[Embeddings, Embeddings]:
@@ -40,7 +34,7 @@ def run(words: int, dim: int, method: str) -> dict[str, Any]:
     source, target = sides(words, dim)
     seeds = Lexicon((f"w{i}", f"w{i}") for i in range(SEEDS))
     matrices = 2 * words * dim * 4 / 2**30
-    work = measure(lambda: METHODS[method]().align(source, target, seeds))
+    work = measure(lambda: aligner_class(method)().align(source, target, seeds))
     space = work.result
     rows = np.linspace(SEEDS, words - 1, CHECKED).astype(int)
     x, y = (np.asarray(side.vectors[rows]) for side in (space.source, space.target))
@@ -61,6 +55,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--words", type=int, default=2_000_000)
     parser.add_argument("--dim", type=int, default=300)
-    parser.add_argument("--method", default="vecmap")
+    parser.add_argument("--method", choices=list(METHODS), default="vecmap")
     options = parser.parse_args()
     print(json.dumps(run(options.words, options.dim, options.method), indent=2))

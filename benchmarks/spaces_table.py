@@ -95,7 +95,7 @@ def aligner(method: str, seeds: str) -> Any:
     name, mode = METHODS[method]
     if name in ("c1", "c2"):
         mode = "supervised" if seeds == "5k" else "semi_supervised"
-    return getattr(blicer.align, blicer.align.METHODS[name]).preset(mode)
+    return blicer.align.aligner_class(name).preset(mode)
 
 
 def cell(data: Path, pair: str, seeds: str, method: str) -> dict[str, Any]:

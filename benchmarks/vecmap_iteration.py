@@ -14,8 +14,8 @@ import numpy as np
 import torch
 
 from benchmarks.peak import measure
-from blicer.align.linear import orthogonal_map
-from blicer.align.vecmap import Induced, induce, similarity_buffer
+from blicer.align.base import orthogonal_map
+from blicer.align.vecmap import Induced, VecMap, similarity_buffer
 
 BLOCK_ROWS = 1000
 
@@ -79,9 +79,9 @@ def ours(
     generator: torch.Generator,
     buffer: torch.Tensor | None = None,
 ) -> Induced:
-    """The same iteration as ``blicer.align.selflearning`` runs it, with its reused buffer."""
+    """The same iteration as ``VecMap.self_learn`` runs it, with its reused buffer."""
     weights = orthogonal_map(x[pairs[:, 0]], y[pairs[:, 1]], exact=False).float()
-    return induce(x @ weights, y, keep=keep, generator=generator, buffer=buffer)
+    return VecMap().induce(x @ weights, y, keep=keep, generator=generator, buffer=buffer)
 
 
 def synthetic(n: int, dim: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -20,49 +20,41 @@ from __future__ import annotations
 import argparse
 import time
 import warnings
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from benchmarks.spaces_table import dictionary, vectors
 from blicer.align.vecmap import VecMap
-from blicer.benchmark.setups import ZERO_SHOT_WORDS, first_words
-from blicer.benchmark.systems import choose_mixture, measure_direction
+from blicer.benchmark.run import ZERO_SHOT_WORDS, first_words
+from blicer.benchmark.systems import choose_mixture, measure
 from blicer.config import Config
 from blicer.errors import InputError
 from blicer.evaluation import evaluate
 from blicer.files import read_json, write_json
 from blicer.mixing import Mixture
-from blicer.multilingual import prepare_several, prepare_zero_shot, without_shared_pivots
-from blicer.pipeline import Prepared, Recipe, Workshop, prepare
+from blicer.multilingual import prepare_multilingual, prepare_zero_shot, without_shared_pivots
+from blicer.pipeline import Prepared, choose, held_out_view, prepare
 from blicer.unsupervised import prepare_unsupervised
 
 STARTS = ("encoder", "identical", "numerals", "distributions")
 Row = dict[str, Any]
 
 
-def measured(prepared: Prepared, test: Any, names: tuple[str, ...]) -> Row:
+def measured(prepared: Prepared, test: Any) -> Row:
     """P@1 of the space and of all scorers mixed, with the weights chosen without the test."""
-    scorers = prepared.scorers
     mixtures = {
-        name: (mixed, choose_mixture(prepared.held_out, scorers, mixed, prepared.config))
-        for name, mixed in {"space": (), "reranked": names}.items()
+        name: (scorers, choose_mixture(prepared, scorers, None))
+        for name, scorers in {"space": (), "reranked": prepared.config.scorers}.items()
     }
     row: Row = {"weights": mixtures["reranked"][1].weights}
+    figures, _ = measure(prepared, mixtures, test)
     for direction in ("forward", "backward"):
-        figures, _ = measure_direction(
-            prepared.fitted,
-            scorers,
-            mixtures,
-            test,
-            prepared.config.n_cand,
-            reverse=direction == "backward",
-        )
+        space, reranked = (figures[name][direction] for name in ("space", "reranked"))
         row[direction] = {
-            "queries": figures["space"]["queries"],
-            "space": 100 * figures["space"]["p@1"],
-            "reranked": 100 * figures["reranked"]["p@1"],
-            "p": figures["reranked"]["gain"]["p_value"],
+            "queries": space["queries"],
+            "space": 100 * space["p@1"],
+            "reranked": 100 * reranked["p@1"],
+            "p": reranked["gain"]["p_value"],
         }
     return row
 
@@ -77,7 +69,7 @@ def unsupervised(data: Path, pair: str, start: str, schedule: dict[str, int]) ->
             space = aligner.align(source, target)
         except InputError as error:
             return {"believed": False, "said": str(error)}
-    kept = ("objective", "iterations", "trust", "converged")
+    kept = ("objective", "iterations", "convergence", "converged")
     row: Row = {"believed": space.settings["converged"]}
     row["how"] = {key: space.settings[key] for key in kept}
     if not row["believed"]:
@@ -86,14 +78,11 @@ def unsupervised(data: Path, pair: str, start: str, schedule: dict[str, int]) ->
         row["backward"] = {"space": 100 * report.backward["p@1"]}
         return row
     config = Config.resolve("unsupervised", overrides={"encoder": "lite"})
-    recipe = Recipe(space=space).resolved(config, config.n_aug)
-    workshop = Workshop(source, target, config, recipe, None)
-    prepared = prepare_unsupervised(workshop)
-    row |= measured(prepared, test, prepared.scorers)
-    gold = Workshop(source, target, config, replace(recipe, space=space), None).view(
-        prepared.fitted, train, train
-    )
-    by_gold = choose_mixture(gold, prepared.scorers, prepared.scorers, config)
+    prepared = prepare_unsupervised(source, target, config, space=space)
+    row |= measured(prepared, test)
+    known = train.indices(source, target)
+    gold = held_out_view(prepared.fitted, known, known, prepared.config)
+    by_gold = choose(gold, prepared.config)[0]
     ours = Mixture(row["weights"]).combine(gold.parts).argmax(axis=1)
     hits = gold.is_gold[range(len(ours)), ours].mean()
     row["gold"] = {
@@ -112,8 +101,8 @@ def zero_shot(data: Path, pair: str, pivot: str) -> Row:
     )
     one, other = (first_words(lexicon, ZERO_SHOT_WORDS) for lexicon in lexicons)
     config = Config.resolve("zero_shot", overrides={"encoder": "lite"})
-    prepared = prepare_zero_shot(middle, left, right, one, other, config, Recipe(), init="encoder")
-    row = measured(prepared, dictionary(data, pair, "test.freq.2k"), prepared.scorers)
+    prepared = prepare_zero_shot(middle, left, right, one, other, config, init="encoder")
+    row = measured(prepared, dictionary(data, pair, "test.freq.2k"))
     return {**row, "tried": prepared.notes["zero_shot"]["tried"], "seeds": [len(one), len(other)]}
 
 
@@ -122,34 +111,29 @@ def several(data: Path, pairs: list[str], size: str, space: str) -> Row:
     sides = {language: vectors(data, language) for language in languages}
     seeds = {pair: dictionary(data, pair, f"train.freq.{size}") for pair in pairs}
     config = Config.resolve(
-        "supervised" if size == "5k" else "semi_supervised", overrides={"encoder": "lite"}
+        "supervised" if size == "5k" else "semi_supervised",
+        # The cross-encoder alone: what each pair's own scorers add would hide the difference.
+        overrides={"encoder": "lite", "space": space, "scorers": ["cross-encoder"], "folds": 1},
     )
-    # The cross-encoder alone: what a scorer that is each pair's own adds would hide the difference.
-    recipe = Recipe(space=space, scorers=("cross-encoder",), folds=1)
-    together = prepare_several(
+    together = prepare_multilingual(
         sides,
         {(pair.split("-")[0], pair.split("-")[1]): lexicon for pair, lexicon in seeds.items()},
         config,
-        recipe,
         pairs=[(pair.split("-")[0], pair.split("-")[1]) for pair in pairs],
     )
     row: Row = {}
     for (a, b), shared in together.items():
         pair = f"{a}-{b}"
         test = dictionary(data, pair, "test.freq.2k")
-        workshop = Workshop(sides[a], sides[b], config, recipe, None)
-        alone = prepare(workshop, workshop.usable(seeds[pair]))
-        row[pair] = {
-            "one for all": measured(shared, test, shared.scorers),
-            "its own": measured(alone, test, alone.scorers),
-        }
+        alone = prepare(sides[a], sides[b], seeds[pair], config)
+        row[pair] = {"one for all": measured(shared, test), "its own": measured(alone, test)}
     return row
 
 
 def table(rows: dict[str, Row]) -> str:
     """Markdown, all that is finished."""
     lines: list[str] = []
-    heads = "| pair | start | schedule | believed | trust | space > | space < | reranked > |"
+    heads = "| pair | start | schedule | believed | convergence | space > | space < | reranked > |"
     found = {key: row for key, row in rows.items() if key.startswith("unsupervised/")}
     if found:
         lines += [
@@ -164,9 +148,9 @@ def table(rows: dict[str, Row]) -> str:
         gold = row.get("gold", {})
         cost = f"{gold['cost']:.1f}" if gold else ""
         believed = "yes" if row["believed"] else "no"
-        trust = f"{row['how']['trust']:.2f}" if "how" in row else row["said"].split(";")[0]
+        score = f"{row['how']['convergence']:.2f}" if "how" in row else row["said"].split(";")[0]
         cells += [_lambda(row), _lambda(gold), cost]
-        first = [pair, start, ", ".join(schedule), believed, trust]
+        first = [pair, start, ", ".join(schedule), believed, score]
         lines.append("| " + " | ".join([*first, *cells]) + " |")
     found = {key: row for key, row in rows.items() if key.startswith("zero-shot/")}
     if found:

@@ -11,10 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from blicer.benchmark.dataset import Dataset, Digests
-from blicer.benchmark.plan import Matrix, make_plan
-from blicer.benchmark.pool import Job, Outcome
-from blicer.benchmark.unit import Task, describe
+from blicer.benchmark.plan import Dataset, Digests, Matrix, Unit, make_units
+from blicer.benchmark.results import Result
+from blicer.benchmark.run import attempt, describe
 
 WORDS = 120
 LETTERS = {"en": "abcdefghij", "fr": "klmnopqrst", "ru": "абвгдежзик"}
@@ -79,7 +78,7 @@ def make_world(folder: Path) -> Dataset:
     return Dataset("xling", folder)
 
 
-def plan(dataset: Dataset, encoder: Path | str, **matrix: Any) -> list[Task]:
+def plan(dataset: Dataset, encoder: Path | str, **matrix: Any) -> list[Unit]:
     """Units with settings that make them take a second."""
     usual: dict[str, Any] = {
         "pairs": ["en-fr"],
@@ -88,35 +87,34 @@ def plan(dataset: Dataset, encoder: Path | str, **matrix: Any) -> list[Task]:
         "encoders": [str(encoder)],
         "settings": SETTINGS,
     }
-    return make_plan(Matrix(**{**usual, **matrix}), dataset, Digests()).tasks
+    return make_units(Matrix(**{**usual, **matrix}), dataset, Digests())[0]
 
 
 @dataclass(frozen=True)
-class DiesOnce(Job):
-    """The process of the unit with this key is killed in its middle, the first time."""
+class DiesOnce:
+    """``attempt``, but the process of one unit is killed in its middle, the first time."""
 
+    dataset: Dataset
+    work: Path
     victim: str = ""
 
-    def __call__(self, task: Task) -> Outcome:
-        from blicer.pipeline import Workshop
+    def __call__(self, unit: Unit) -> Result:
+        from blicer import pipeline
 
         marker = self.work / "killed"
-        view = Workshop.view
+        view = pipeline.held_out_view
 
         def dies(*arguments: Any) -> Any:
-            if task.key == self.victim and not marker.exists():
+            if unit.key == self.victim and not marker.exists():
                 marker.touch()
                 os.kill(os.getpid(), signal.SIGKILL)
             return view(*arguments)
 
-        Workshop.view = dies  # type: ignore[method-assign]
-        try:
-            return super().__call__(task)
-        finally:
-            Workshop.view = view  # type: ignore[method-assign]
+        pipeline.held_out_view = dies
+        return attempt(unit, self.dataset, self.work)
 
 
-def made_up(task: Task) -> Outcome:
+def made_up(unit: Unit) -> Result:
     """An outcome with the right shape, without the work."""
     figures = {"queries": 10, "all_queries": 12, "p@1": 0.5, "p@5": 0.7, "mrr": 0.6}
     figures |= {"p@1_all": 5 / 12}
@@ -130,22 +128,21 @@ def made_up(task: Task) -> Outcome:
             "forward": {**figures, "gain": None if name == "space" else gain},
             "backward": {**figures, "gain": None if name == "space" else gain},
         }
-        for name in task.unit.systems
+        for name in unit.systems
     }
     return {
-        **describe(task, "done"),
+        **describe(unit, "done"),
         "seconds": {"fit": 1.5, "score": 0.5, "total": 2.0},
         "pairs_scored": 80,
         "seeds_used": 60,
         "held_out": 18,
-        "dropped": {},
         "systems": systems,
     }
 
 
-def quick(task: Task) -> Outcome:
+def quick(unit: Unit) -> Result:
     """Runs in a process of its own; what it does is written in the unit's settings."""
-    trick = task.unit.settings["trick"]
+    trick = unit.settings["trick"]
     if trick == "dies":
         os.kill(os.getpid(), signal.SIGKILL)
     if trick.startswith("once "):
@@ -153,12 +150,9 @@ def quick(task: Task) -> Outcome:
         if not marker.exists():
             marker.touch()
             os.kill(os.getpid(), signal.SIGKILL)
-    outcome = made_up(task)
-    names = ("OMP_NUM_THREADS", "OMP_WAIT_POLICY")
-    outcome["machine"]["environment"] = [os.environ[name] for name in names]
-    return outcome
+    return made_up(unit)
 
 
-def sleeper(task: Task) -> Outcome:
+def sleeper(unit: Unit) -> Result:
     time.sleep(60)
-    return made_up(task)
+    return made_up(unit)

@@ -1,8 +1,16 @@
-"""Made-up outcomes of units of work, as `blicer benchmark` keeps them."""
+"""Made-up outcomes of units of work, as `blicer benchmark` keeps them, and reports of them."""
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
+
+from blicer.benchmark.report import write_report
 
 Figures = tuple[float, float]  # P@1 forward and backward, fractions
 
@@ -120,3 +128,50 @@ def two_setups() -> list[dict[str, Any]]:
             setup="1k",
         ),
     ]
+
+
+def write_units(folder: Path, outcomes: Iterable[Any]) -> Path:
+    """A benchmark's folder with these units; whatever is no outcome is a file too."""
+    units = folder / "units"
+    units.mkdir(parents=True, exist_ok=True)
+    for old in units.iterdir():
+        old.unlink()
+    for number, one in enumerate(outcomes):
+        name = one["key"] if isinstance(one, dict) and "key" in one else f"file{number}"
+        (units / f"{name}.json").write_text(json.dumps(one), encoding="utf-8")
+    return folder
+
+
+def report(outcomes: Iterable[Any]) -> str:
+    """The Markdown of a report."""
+    with TemporaryDirectory() as folder:
+        return write_report(write_units(Path(folder), outcomes))[0].read_text(encoding="utf-8")
+
+
+@dataclass
+class Table:
+    """A table as the Markdown shows it, without escapes; rows in bold alone are its titles."""
+
+    head: list[str]
+    rows: list[list[str]]
+    titles: list[str]
+
+    @property
+    def by_label(self) -> dict[str, list[str]]:
+        return {row[0]: row[1:] for row in self.rows}
+
+
+def tables(outcomes: Iterable[Any], heading: str) -> list[Table]:
+    """The tables below a heading."""
+    sections = re.split(r"^#+ (.*)$", report(outcomes), flags=re.MULTILINE)
+    below = {
+        title.replace("\\", ""): text
+        for title, text in zip(sections[1::2], sections[2::2], strict=True)
+    }
+    found = []
+    for block in re.findall(r"(?:^\|.*\n)+", below.get(heading, ""), flags=re.MULTILINE):
+        lines = [re.split(r" \|(?: |$)", line[2:])[:-1] for line in block.splitlines()]
+        cells = [[re.sub(r"\\(.)", r"\1", cell).replace("**", "") for cell in row] for row in lines]
+        rows = [row for row in cells[2:] if any(row[1:])]
+        found.append(Table(cells[0], rows, [row[0] for row in cells[2:] if not any(row[1:])]))
+    return found

@@ -31,6 +31,7 @@ ORDER = [
     ["unsupervised"],
     ["multilingual"],
     ["dictionary"],
+    ["pages"],
     ["starter", "plots", "inspection", "catalogue"],
     ["download", "demo"],
     ["benchmark"],

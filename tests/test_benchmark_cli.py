@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -19,21 +20,17 @@ from benchmark_world import (
     write_dictionaries,
     write_vectors,
 )
-from blicer.benchmark import request, rerun
-from blicer.benchmark.dataset import Dataset
-from blicer.benchmark.pool import Outcome
-from blicer.benchmark.report_cells import make_cells
-from blicer.benchmark.report_runs import read_outcomes
-from blicer.benchmark.request import ABLATIONS, read_matrix
-from blicer.benchmark.results import Results
-from blicer.benchmark.summary import verdict
-from blicer.benchmark.table import read_table
-from blicer.benchmark.unit import Task, failed
+from blicer.benchmark import run
+from blicer.benchmark.plan import ABLATIONS, Dataset, Matrix, Unit
+from blicer.benchmark.results import Result, Results, load, load_units
+from blicer.benchmark.run import failed
 from blicer.cli import app
+from blicer.cli.benchmark import _summary
 from blicer.errors import FileError, InputError
+from blicer.files import write_json
 from tiny_models import tiny_encoder
 
-OPTIONS = {
+LISTS = {
     "pairs": "en-fr",
     "setups": "5k",
     "spaces": "vecmap",
@@ -42,10 +39,6 @@ OPTIONS = {
     "alphas": "",
     "training_seeds": "33",
     "systems": "",
-    "ablation": "",
-    "pivot": "en",
-    "max_words": 100,
-    "settings": [],
 }
 
 
@@ -65,18 +58,17 @@ def workers_find_the_tests(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class InThisProcess:
-    """A pool that runs a unit when it is waited for."""
+    """A pool that runs a unit when it is submitted."""
 
     capacity = 1
 
-    def __init__(self, run: Any, **_: Any) -> None:
+    def __init__(self, run: Any) -> None:
         self.run = run
 
-    def start(self, task: Task) -> None:
-        self.task = task
-
-    def wait(self) -> list[tuple[Task, Outcome | None]]:
-        return [(self.task, self.run(self.task))]
+    def submit(self, unit: Unit) -> Future[Result]:
+        future: Future[Result] = Future()
+        future.set_result(self.run(unit))
+        return future
 
     def close(self) -> None: ...
 
@@ -92,7 +84,7 @@ def asked(command: str, dataset: Dataset, encoder: Path, out: Path, *more: str) 
 
 
 def test_from_files_to_a_table_and_a_row_run_again(
-    dataset: Dataset, encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    dataset: Dataset, encoder: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
     # en-fi is not there: it is said, and the rest is done.
@@ -104,8 +96,9 @@ def test_from_files_to_a_table_and_a_row_run_again(
     assert "blicer data get xling fr-fi" in result.stdout
     assert "of 4 won" in result.stdout
     assert "mean gain at 5k" in result.stdout
-    rows = read_table(out / "results.tsv")
-    assert {row["direction"] for row in rows} == {"en-fr", "fr-en", "en-ru", "ru-en"}
+    table = (out / "results.tsv").read_text()
+    rows = load(out / "results.tsv")
+    assert set(rows["direction"]) == {"en-fr", "fr-en", "en-ru", "ru-en"}
     assert (out / "work" / ".gitignore").read_text() == "*\n"
 
     # Again, without the pair that is not there: nothing is computed.
@@ -114,12 +107,11 @@ def test_from_files_to_a_table_and_a_row_run_again(
     again = call(*options[1:])  # without a command's name, run is meant
     assert again.exit_code == 0
     assert not list((out / "work").glob("space-*"))
-    assert read_table(out / "results.tsv") == rows
+    assert (out / "results.tsv").read_text() == table
     shown = call(*options, "--dry-run")
     assert shown.stdout.splitlines()[-1] == "2 units, 2 done, 0 to do"
 
-    monkeypatch.setattr(rerun, "LocalPool", InThisProcess)  # for speed
-    key = rows[0]["key"]
+    key = rows["key"][0]
     result = call("rerun", out, key[:6], "--data", dataset.folder)
     assert (result.exit_code, result.stdout.strip()) == (0, f"{key}: the same figures")
 
@@ -129,7 +121,7 @@ def test_from_files_to_a_table_and_a_row_run_again(
     assert (result.exit_code, result.stdout.strip()) == (0, f"{key}: the same figures")
 
     # Of a unit that had failed there is nothing to compare with.
-    (outcome,) = [one for one in Results(out).outcomes() if one["key"] == key]
+    (outcome,) = [one for one in load_units(out) if one["key"] == key]
     Results(tmp_path / "failed").prepare()
     bad = {**outcome, "status": "failed", "error": "no luck", "systems": {}}
     Results(tmp_path / "failed").write(bad)
@@ -172,11 +164,11 @@ def test_a_folder_of_ones_own(encoder: Path, tmp_path: Path) -> None:
 def test_what_fails_is_listed_with_its_sentence(
     dataset: Dataset, encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def unlucky(task: Task) -> Outcome:
-        bad = task.unit.target == "ru"
+    def unlucky(task: Unit) -> Result:
+        bad = task.target == "ru"
         return failed(task, "the moon was full") if bad else made_up(task)
 
-    monkeypatch.setattr(request, "LocalPool", lambda *_: InThisProcess(unlucky))
+    monkeypatch.setattr(run, "LocalPool", lambda *_: InThisProcess(unlucky))
     arguments = asked("run", dataset, encoder, tmp_path, "--pairs", "en-fr,en-ru")
     result = call(*arguments, "--spaces", "procrustes")
     assert result.exit_code == 1
@@ -192,11 +184,11 @@ def test_what_fails_is_listed_with_its_sentence(
 def test_a_failure_that_leaves_earlier_figures_is_listed_too(
     dataset: Dataset, encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(request, "LocalPool", lambda *_: InThisProcess(made_up))
+    monkeypatch.setattr(run, "LocalPool", lambda *_: InThisProcess(made_up))
     arguments = asked("run", dataset, encoder, tmp_path, "--pairs", "en-fr")
     assert call(*arguments, "--systems", "tuned").exit_code == 0
     unlucky = InThisProcess(lambda task: failed(task, "the moon was full"))
-    monkeypatch.setattr(request, "LocalPool", lambda *_: unlucky)
+    monkeypatch.setattr(run, "LocalPool", lambda *_: unlucky)
     result = call(*arguments, "--systems", "untuned")
     assert result.exit_code == 1
     assert "the moon was full" in result.stdout
@@ -213,14 +205,14 @@ def test_units_go_to_a_ray_cluster(
             super().__init__(made_up)
             seen.update({"run": run, "address": address, **needs})
 
-    monkeypatch.setattr("blicer.benchmark.ray_runner.RayPool", Cluster)
+    monkeypatch.setattr("blicer.benchmark.run.RayPool", Cluster)
     arguments = asked("run", dataset, encoder, tmp_path, "--pairs", "en-fr")
     options = ("--ray", "auto", "--cpus-per-unit", "2", "--gpus-per-unit", "0.5")
     assert call(*arguments, *options).exit_code == 0
-    job = seen.pop("run")
+    job = seen.pop("run").keywords
     assert seen == {"address": "auto", "cpus": 2.0, "gpus": 0.5}
-    assert (job.threads, job.home, job.work) == (2, Path.cwd(), tmp_path / "work")
-    assert job.dataset.folder.is_absolute()
+    assert (job["threads"], job["home"], job["work"]) == (2, Path.cwd(), tmp_path / "work")
+    assert job["dataset"].folder.is_absolute()
 
 
 def test_an_output_that_is_a_file_is_one_sentence(
@@ -250,11 +242,11 @@ def test_bad_options_are_one_sentence(
 
 @pytest.mark.parametrize("name", list(ABLATIONS))
 def test_ablations_fill_what_was_not_said(name: str) -> None:
-    matrix = read_matrix({**OPTIONS, "ablation": name})
+    matrix = Matrix.parse(LISTS, name)
     for field, values in ABLATIONS[name].items():
         assert getattr(matrix, field) == values
     said = {"encoders": "lite", "templates": "T3", "alphas": "0.5", "systems": "A"}
-    matrix = read_matrix({**OPTIONS, **said, "ablation": name})
+    matrix = Matrix.parse({**LISTS, **said}, name)
     assert (matrix.encoders, matrix.templates) == (("lite",), ("T3",))
     assert (matrix.alphas, matrix.systems) == ((0.5,), ("A",))
 
@@ -263,37 +255,61 @@ def test_the_papers_ablations() -> None:
     assert ABLATIONS["alpha"]["alphas"] == (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
     assert ABLATIONS["templates"]["templates"][::15] == ("T1", "T16")
     assert len(ABLATIONS["encoders"]["encoders"]) == 3
-    assert read_matrix(OPTIONS).encoders == ("lite",)
+    assert Matrix.parse(LISTS).encoders == ("lite",)
 
 
-def test_the_verdict_by_hand(dataset: Dataset, encoder: Path) -> None:
-    tasks = plan(dataset, encoder, setups=["5k", "1k"])
-    outcomes = [made_up(task) for task in tasks]
+def summary(folder: Path, results: list[Result]) -> list[str]:
+    """What the command prints about these results."""
+    for result in results:
+        write_json(folder / "units" / f"{result['key']}.json", result)
+    keys = {result["key"] for result in results}
+    return "\n".join(_summary(folder, keys)).splitlines()
+
+
+def test_the_summary_by_hand(dataset: Dataset, encoder: Path, tmp_path: Path) -> None:
+    results = [made_up(unit) for unit in plan(dataset, encoder, setups=["5k", "1k"])]
     gains = [(0.10, 0.01), (-0.02, 0.5), (0.03, 0.2), (0.05, 0.04)]
     for at, (difference, p_value) in enumerate(gains):
-        direction = ("forward", "backward")[at % 2]
-        gain = outcomes[at // 2]["systems"]["tuned"][direction]
-        gain["gain"] = {**gain["gain"], "difference": difference, "p_value": p_value}
-    expected = [
-        "Test words in the vocabularies: 10 to 10 a direction, 83 to 83 % of the dictionaries. "
-        "Fewer than 200 words tell little: read more of the vectors, or take larger ones.",
+        scores = results[at // 2]["systems"]["tuned"][("forward", "backward")[at % 2]]
+        scores["gain"] = {**scores["gain"], "difference": difference, "p_value": p_value}
+    results[0]["dropped"] = {"A": "no package"}
+    results[1]["remarks"] = ["2 of 12 test pairs are seed pairs too"]
+    shown = summary(tmp_path, results)
+    assert [line.split() for line in shown[2:6]] == [
+        ["en-fr", "5k", "Procrustes", "tuned", "50.0", "50.0", "10.0", "*", "-5.0", "20.0"],
+        ["fr-en", "5k", "Procrustes", "tuned", "50.0", "50.0", "-2.0", "-5.0", "20.0"],
+        ["en-fr", "1k", "Procrustes", "tuned", "50.0", "50.0", "3.0", "-5.0", "20.0"],
+        ["fr-en", "1k", "Procrustes", "tuned", "50.0", "50.0", "5.0", "*", "-5.0", "20.0"],
+    ]
+    assert "10 to 10 a direction, 83 to 83 %" in shown[6]
+    assert "fewer than 200 words" in shown[7]
+    assert shown[8:11] == [
         "3 of 4 won, 2 significantly (p < 0.05)",
         "mean gain at 5k: +4.00 points over 2",
         "mean gain at 1k: +4.00 points over 2",
     ]
-    assert verdict(make_cells(read_outcomes(outcomes)[0])) == expected
-    # A second training seed repeats the setups; another α is not counted among them.
-    again = [made_up(task) for task in plan(dataset, encoder, training_seeds=[34])]
-    for direction in ("forward", "backward"):
-        again[0]["systems"]["tuned"][direction]["gain"] = dict(
-            outcomes[0]["systems"]["tuned"][direction]["gain"]
-        )
-    others = [made_up(task) for task in plan(dataset, encoder, setups=["1k"], alphas=[0.923])]
-    everything = make_cells(read_outcomes([*outcomes, *again, *others])[0])
-    assert verdict(everything) == [
-        *expected,
-        "2 other cells (templates, α, settings): see the report",
+    assert set(shown[11:]) == {
+        "left out A: no package",
+        "en-fr 1k: 2 of 12 test pairs are seed pairs too",
+    }
+    # A second training seed is averaged in (where seeds disagree there is no claim); another α is
+    # shown but not counted.
+    (again,) = (made_up(unit) for unit in plan(dataset, encoder, training_seeds=[34]))
+    again["systems"]["tuned"]["forward"]["gain"]["difference"] = -0.04
+    others = [made_up(unit) for unit in plan(dataset, encoder, setups=["1k"], alphas=[0.923])]
+    shown = summary(tmp_path, [*results, again, *others])
+    assert [line.split()[-4:] for line in shown if line.split()[:2] == ["en-fr", "5k"]] == [
+        ["50.0", "3.0", "-5.0", "20.0"]
     ]
+    assert "3 of 4 won, 1 significantly (p < 0.05)" in shown
+    assert "other templates, alphas or settings, see the report: 2 rows" in shown
+
+
+def test_a_summary_of_spaces_alone(dataset: Dataset, encoder: Path, tmp_path: Path) -> None:
+    results = [made_up(unit) for unit in plan(dataset, encoder, systems=["space"])]
+    shown = summary(tmp_path, results)
+    assert shown[2].split()[:5] == ["en-fr", "5k", "Procrustes", "space", "50.0"]
+    assert "won" not in " ".join(shown)
 
 
 def test_the_results_of_another_plan_stay(dataset: Dataset, encoder: Path, tmp_path: Path) -> None:
@@ -305,4 +321,4 @@ def test_the_results_of_another_plan_stay(dataset: Dataset, encoder: Path, tmp_p
     result = call(*arguments, "--spaces", "procrustes", "--alphas", "0", "--max-words", "200000")
     assert result.exit_code == 0
     assert "of 2 won" in result.stdout
-    assert {row["alpha"] for row in read_table(results.table)} == {0.0, 1.0}
+    assert set(load(results.table)["alpha"]) == {0.0, 1.0}

@@ -14,13 +14,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import blicer.benchmark.systems as systems_module
+import blicer.lite
+import blicer.pipeline
 import blicer.scorers.use_cosine
 from benchmark_world import SETTINGS, TEST, TRAIN, make_world, plan, word, write_dictionaries
-from blicer.align.encoder_mix import Mixed
 from blicer.align.procrustes import Procrustes
-from blicer.benchmark.dataset import Dataset, Digests, MissingData, setup_name
-from blicer.benchmark.execution import run_task
-from blicer.benchmark.plan import Matrix, make_plan
+from blicer.benchmark.plan import (
+    CannotRun,
+    Dataset,
+    Digests,
+    Matrix,
+    Unit,
+    make_units,
+    setup_name,
+)
+from blicer.benchmark.run import failed, run_unit
 from blicer.benchmark.systems import (
     check_systems,
     default_system,
@@ -28,14 +36,12 @@ from blicer.benchmark.systems import (
     paired_gain,
     scorers_for,
 )
-from blicer.benchmark.unit import Task, Unit, failed
 from blicer.config import Config
 from blicer.embeddings import Embeddings
 from blicer.errors import InputError, MissingDependency
 from blicer.evaluation import evaluate
 from blicer.lexicon import Lexicon
 from blicer.mixing import score_candidates
-from blicer.pipeline import Workshop
 from tiny_models import tiny_encoder
 
 SYSTEMS = ("space", "untuned", "tuned", "tuned+endings")
@@ -61,10 +67,10 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 def test_every_layout_in_both_orders(layout: str, setup: str, size: str, tmp_path: Path) -> None:
     write_dictionaries(tmp_path, "en-fr", layout, size)
     found = Dataset.find(str(tmp_path) if layout == "own" else layout, tmp_path)
-    seeds = found.seeds("en", "fr", setup).load()
+    seeds = found.lexicon("en", "fr", setup)
     assert seeds.pairs[1] == (word(2, "en"), word(2, "fr"))
-    assert found.seeds("fr", "en", setup).load() == seeds.reverse()
-    test = found.test("fr", "en").load()
+    assert found.lexicon("fr", "en", setup) == seeds.reverse()
+    test = found.lexicon("fr", "en", "test")
     assert test.pairs[0] == (word(1, "fr"), word(1, "en"))
 
 
@@ -72,8 +78,8 @@ def test_the_order_that_was_asked_comes_first(tmp_path: Path) -> None:
     for pair in ("en-fr", "fr-en"):
         write_dictionaries(tmp_path, pair, "muse", "5000")
     muse = Dataset.find("muse", tmp_path)
-    assert not muse.seeds("fr", "en", "5k").turned
-    assert muse.seeds("fr", "en", "5k").path.name == "fr-en.0-5000.txt"
+    path, swapped = muse.dictionary("fr", "en", "5k")
+    assert (path.name, swapped) == ("fr-en.0-5000.txt", False)
 
 
 @pytest.mark.parametrize(
@@ -93,12 +99,12 @@ def test_vectors_by_name(name: str, files: list[str], expected: str, tmp_path: P
 
 def test_missing_files_say_how_to_get_them(tmp_path: Path) -> None:
     xling = Dataset.find("xling", tmp_path)
-    with pytest.raises(MissingData, match=r"yacle\.train\.freq\.5k\.en-fr.*data get xling en-fr"):
-        xling.seeds("en", "fr", "5k")
-    with pytest.raises(MissingData, match=r"wiki\.fi\.vec.*blicer data get fasttext-wiki fi"):
+    with pytest.raises(CannotRun, match=r"yacle\.train\.freq\.5k\.en-fr.*data get xling en-fr"):
+        xling.dictionary("en", "fr", "5k")
+    with pytest.raises(CannotRun, match=r"wiki\.fi\.vec.*blicer data get fasttext-wiki fi"):
         xling.vectors("fi")
     with pytest.raises(InputError, match="muse has no setup '1k'; it has 5k"):
-        Dataset.find("muse", tmp_path).seeds("en", "fr", "1k")
+        Dataset.find("muse", tmp_path).dictionary("en", "fr", "1k")
     with pytest.raises(InputError, match="neither a folder nor one of xling, panlex, muse"):
         Dataset.find("xlong", tmp_path)
     with pytest.raises(InputError, match="is not a folder"):
@@ -107,9 +113,9 @@ def test_missing_files_say_how_to_get_them(tmp_path: Path) -> None:
 
 def test_a_folder_called_like_a_collection_is_the_users_own(tmp_path: Path) -> None:
     write_dictionaries(tmp_path / "muse", "en-fr", "own", "5k")
-    found = Dataset.find(str(tmp_path / "muse"), None)
+    found = Dataset.find(str(tmp_path / "muse"), tmp_path)
     assert found.name == "my-muse"
-    assert len(found.seeds("en", "fr", "5k").load()) == 60
+    assert len(found.lexicon("en", "fr", "5k")) == 60
 
 
 @pytest.mark.parametrize(
@@ -129,60 +135,59 @@ def test_no_setup(given: str) -> None:
 def test_digests_follow_content_and_are_taken_once(tmp_path: Path) -> None:
     import hashlib
 
-    file = tmp_path / "a"
+    file = tmp_path / "data" / "a"
+    file.parent.mkdir()
     file.write_bytes(b"one")
-    digests = Digests()
+    digests = Digests(tmp_path / "digests.json")
     assert digests.of(file) == hashlib.sha256(b"one").hexdigest()
-    digests.remembered = dict.fromkeys(digests.remembered, "remembered")
-    assert digests.of(file) == "remembered"
+    digests.known = dict.fromkeys(digests.known, "remembered")
+    digests.save()
+    assert Digests(tmp_path / "digests.json").of(file) == "remembered"
     file.write_bytes(b"other")
     assert digests.of(file) == hashlib.sha256(b"other").hexdigest()
-    assert digests.of(file, None) == digests.of(file)
-    assert digests.of(tmp_path) == digests.of(file)
+    assert digests.of(file, tmp_path / "none") == digests.of(file.parent) == digests.of(file)
+    (tmp_path / "digests.json").write_text("[1")
+    assert Digests(tmp_path / "digests.json").known == {}
 
 
 # -- keys ----------------------------------------------------------------------------------------
 
 
 def test_a_key_depends_on_everything_but_the_systems(dataset: Dataset, encoder: Path) -> None:
-    (task,) = plan(dataset, encoder)
+    (unit,) = plan(dataset, encoder)
     others: dict[str, Any] = {
         "dataset": "mine",
         "source": "fi",
         "target": "de",
         "setup": "1k",
         "pivot": "en",
-        "space": "rcsls",
         "space_mode": "supervised",
-        "encoder": "lite",
-        "template": "T2",
-        "alpha": 0.25,
-        "training_seed": 1,
         "max_words": 7,
-        "settings": {"n_neg": 2},
     }
-    keys = [replace(task, unit=replace(task.unit, **{k: v})).key for k, v in others.items()]
-    keys.append(replace(task, config=task.config.replace(n_neg=2)).key)
-    keys += [replace(task, data={**task.data, name: "0"}).key for name in task.data]
-    assert len({task.key, *keys}) == 1 + len(keys)
-    assert set(others) | {"systems"} == set(task.unit.to_dict())
-    assert task.with_systems(("space",)).key == task.key
-    assert len(task.key) == 16
-    same = Task(
-        Unit.from_dict(task.unit.to_dict()), Config.from_dict(task.config.to_dict()), task.data
-    )
-    assert same.key == task.key
+    settings: dict[str, Any] = {"space": "rcsls", "encoder": "lite", "template": "T2", "n_neg": 2}
+    settings |= {"alpha": 0.25, "seed": 1, "holdout": 0.3}
+    changed = [replace(unit, **{name: value}) for name, value in others.items()]
+    changed += [
+        replace(unit, config=unit.config.replace(**{name: value}))
+        for name, value in settings.items()
+    ]
+    changed += [replace(unit, data={**unit.data, name: "0"}) for name in unit.data]
+    assert len({unit.key, *(one.key for one in changed)}) == 1 + len(changed)
+    named = {"config", "settings", "systems", "data"}  # settings are in the config
+    assert {*others, *named} == set(Unit.__dataclass_fields__)
+    assert replace(unit, systems=("space",)).key == unit.key
+    assert len(unit.key) == 16
 
 
 def test_what_is_left_open_follows_encoder_and_setup(dataset: Dataset) -> None:
     (task,) = plan(dataset, "lite", settings={})
-    assert (task.unit.template, task.unit.alpha) == ("T1", 0.0)
-    assert task.unit.systems == ("space", "tuned", "tuned+endings")
+    assert (task.config.template, task.config.alpha) == ("T1", 0.0)
+    assert task.systems == ("space", "tuned", "tuned+endings")
     assert task.config.preset == "semi_supervised"  # 60 seeds
     (task,) = plan(dataset, "xlm-roberta-base", settings={"preset": "supervised", "alpha": 0.3})
-    assert (task.unit.template, task.unit.alpha) == ("T15", 0.3)
-    assert task.unit.settings == {"preset": "supervised"}
-    assert task.unit.systems == ("space", "tuned")
+    assert (task.config.template, task.config.alpha) == ("T15", 0.3)
+    assert task.settings == {"preset": "supervised"}
+    assert task.systems == ("space", "tuned")
 
 
 def test_the_plan_is_the_product(dataset: Dataset, encoder: Path) -> None:
@@ -197,10 +202,10 @@ def test_the_plan_is_the_product(dataset: Dataset, encoder: Path) -> None:
         training_seeds=[33, 34],
     )
     assert len(tasks) == len({task.key for task in tasks}) == 2 * 2 * 2 * 2 * 3 * 2
-    groups = [task.unit.space_groups for task in tasks]
+    groups = [frozenset(task.spaces) for task in tasks]
     changes = sum(a != b for a, b in pairwise(groups))
     assert changes == len(set(groups)) - 1  # each group in one piece
-    assert {task.unit.space_mode for task in tasks} == {"", "semi_supervised"}
+    assert {task.space_mode for task in tasks} == {"", "semi_supervised"}
 
 
 @pytest.mark.parametrize(
@@ -231,6 +236,8 @@ def test_the_plan_is_the_product(dataset: Dataset, encoder: Path) -> None:
             "alpha is given twice: by --set",
         ),
         ({"settings": {"encoder": "x"}}, "the setting encoder is given by --encoders here"),
+        ({"settings": {"space": "c1"}}, "the setting space is given by --spaces here"),
+        ({"settings": {"scorers": ("endings",)}}, "the setting scorers is given by --systems"),
     ],
 )
 def test_a_wrong_plan_is_one_sentence(
@@ -262,36 +269,33 @@ def test_a_unit_is_the_same_however_it_is_written(
     (repeated,) = plan(dataset, "lite", settings={"n_cand": 28, "preset": "semi_supervised"})
     assert plain.key == repeated.key
     (other,) = plan(dataset, "lite", settings={"n_cand": 27})
-    assert (other.unit.settings, other.key != plain.key) == ({"n_cand": 27}, True)
+    assert (other.settings, other.key != plain.key) == ({"n_cand": 27}, True)
 
 
 def test_points_that_cannot_be_do_not_stop_the_others(dataset: Dataset) -> None:
     matrix = Matrix(
-        pairs=["en-fr", "fr-ru"], setups=["5k", "unsupervised"], spaces=["procrustes", "vecmap"]
+        pairs=("en-fr", "fr-ru"), setups=("5k", "unsupervised"), spaces=("procrustes", "vecmap")
     )
-    found = make_plan(matrix, dataset, Digests())
-    assert {(task.unit.pair, task.unit.setup, task.unit.space) for task in found.tasks} == {
-        ("en-fr", "5k", "procrustes"),
-        ("en-fr", "5k", "vecmap"),
-        ("en-fr", "unsupervised", "vecmap"),
+    units, problems = make_units(matrix, dataset, Digests())
+    assert {(unit.target, unit.setup, unit.config.space) for unit in units} == {
+        ("fr", "5k", "procrustes"),
+        ("fr", "5k", "vecmap"),
+        ("fr", "unsupervised", "vecmap"),
     }
-    said = " ".join(found.problems)
+    said = " ".join(problems)
     assert "unsupervised: procrustes needs seed pairs" in said
-    assert "xling fr-ru: there is neither" in said
+    assert "fr-ru: there is neither" in said
 
 
-def test_another_lite_makes_another_c2(
-    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Under the same name it would be found in the work folder, and be the old one."""
-    sides = [dataset.embeddings(language, 100) for language in ("en", "fr")]
-    aligner = Mixed()
-    aligner.work = tmp_path
-    (task,) = plan(dataset, "xlm-roberta-base", spaces=["c2"])
-    before = (aligner.place(*sides, None), task.encoder_version)
+def test_another_lite_makes_another_c2(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under the same key, the figures of the old one would count as done."""
+    (before,) = plan(dataset, "xlm-roberta-base", spaces=["c2"])
+    assert before.encoder_version == blicer.lite.version() != "another"
+    assert len(before.key) == 16  # computed before the change
     monkeypatch.setattr("blicer.lite.version", lambda: "another")
-    assert aligner.place(*sides, None) != before[0]
-    assert task.encoder_version == "another" != before[1]
+    (after,) = plan(dataset, "xlm-roberta-base", spaces=["c2"])
+    assert after.encoder_version == "another"
+    assert after.key != before.key
     (other,) = plan(dataset, "xlm-roberta-base", spaces=["c1"])
     assert other.encoder_version == ""
 
@@ -362,7 +366,7 @@ def measured(
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(systems_module, "score_candidates", watched)
-        outcome = run_task(task, dataset, tmp_path_factory.mktemp("work"))
+        outcome = run_unit(task, dataset, tmp_path_factory.mktemp("work"))
     return outcome, seen
 
 
@@ -444,7 +448,7 @@ def test_what_an_outcome_says_of_itself(
     outcome, _ = measured
     (task,) = plan(dataset, encoder, systems=SYSTEMS)
     assert (outcome["key"], outcome["status"], outcome["error"]) == (task.key, "done", "")
-    assert Unit.from_dict(outcome["unit"]) == task.unit
+    assert outcome["unit"] == task.to_dict()
     assert Config.from_dict(outcome["config"]) == task.config
     assert outcome["data"] == task.data
     assert outcome["vocabularies"] == {"source": 120, "target": 120}
@@ -473,7 +477,7 @@ def test_nothing_is_chosen_on_the_test_dictionary(
     file = other.folder / TEST["xling"].format(pair="en-fr")
     file.write_text("".join(f"{word(i, 'en')}\t{word(i + 1, 'fr')}\n" for i in range(40)))
     (task,) = plan(other, encoder, systems=SYSTEMS)
-    again = run_task(task, other, tmp_path / "work")
+    again = run_unit(task, other, tmp_path / "work")
     for name in SYSTEMS:
         assert again["systems"][name]["weights"] == outcome["systems"][name]["weights"]
         assert again["systems"][name]["curve"] == outcome["systems"][name]["curve"]
@@ -495,13 +499,13 @@ def test_units_share_spaces_and_each_reports_its_whole_time(
 
     monkeypatch.setattr(Procrustes, "align", slow)
     first, second = plan(dataset, encoder, alphas=[0.0, 1.0])
-    outcomes = [run_task(task, dataset, tmp_path) for task in (first, second)]
+    outcomes = [run_unit(task, dataset, tmp_path) for task in (first, second)]
     assert len(aligned) == 2  # without the held-out words, and on all seeds
     for outcome in outcomes:
         assert outcome["seconds"]["fit"] >= 0.6
     assert not list(tmp_path.glob("reranker-*"))
     assert len([path for path in tmp_path.glob("space-*") if path.is_dir()]) == 2
-    kept = run_task(first, dataset, tmp_path, keep_rerankers=True)
+    kept = run_unit(first, dataset, tmp_path, keep_rerankers=True)
     assert len([path for path in tmp_path.glob("reranker-*") if path.is_dir()]) == 2
     assert kept["systems"] == outcomes[0]["systems"]
 
@@ -514,7 +518,7 @@ def test_what_a_reader_should_know_is_said(encoder: Path, tmp_path: Path) -> Non
     seeds = own.folder / TRAIN["xling"].format(pair="en-fr", size="5k")
     seeds.write_text("".join(f"{word(i, 'en')}\t{word(i, 'fr')}\n" for i in range(0, 46, 2)))
     (task,) = plan(own, encoder, spaces=["vecmap"], systems=["space"])
-    assert run_task(task, own, tmp_path / "work")["remarks"] == [
+    assert run_unit(task, own, tmp_path / "work")["remarks"] == [
         "too few seed pairs for VecMap to whiten: the map is orthogonal Procrustes",
         "2 of 65 test pairs are seed pairs too",
     ]
@@ -526,9 +530,9 @@ def test_what_a_reader_should_know_is_said(encoder: Path, tmp_path: Path) -> Non
 def test_only_the_space_trains_nothing(
     dataset: Dataset, encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Workshop, "cross_encoder", None)  # calling it would fail
+    monkeypatch.setattr(blicer.pipeline, "train_reranker", None)  # calling it would fail
     (task,) = plan(dataset, encoder, systems=["space"])
-    outcome = run_task(task, dataset, tmp_path)
+    outcome = run_unit(task, dataset, tmp_path)
     assert list(outcome["systems"]) == ["space"]
     assert outcome["systems"]["space"]["weights"] == {"csls": 1.0}
 
@@ -541,7 +545,7 @@ def test_a_missing_package_drops_its_systems_alone(
 
     monkeypatch.setattr(blicer.scorers.use_cosine, "_load_encoder", missing)
     (task,) = plan(dataset, encoder, systems=["A", "B"])
-    outcome = run_task(task, dataset, tmp_path)
+    outcome = run_unit(task, dataset, tmp_path)
     assert list(outcome["systems"]) == ["space"]
     assert set(outcome["dropped"]) == {"A", "B"}
     assert "pip install 'blicer[use]'" in outcome["dropped"]["A"]
@@ -550,7 +554,7 @@ def test_a_missing_package_drops_its_systems_alone(
 
 def test_a_given_lambda_is_for_one_scorer(dataset: Dataset, encoder: Path, tmp_path: Path) -> None:
     (task,) = plan(dataset, encoder, systems=SYSTEMS, settings={**SETTINGS, "mixing_weight": 0.25})
-    systems = run_task(task, dataset, tmp_path)["systems"]
+    systems = run_unit(task, dataset, tmp_path)["systems"]
     assert systems["tuned"]["weights"] == {"csls": 0.75, "cross-encoder": 0.25}
     assert systems["untuned"]["weights"] == {"csls": 0.75, "untuned": 0.25}
     assert sum(systems["tuned+endings"]["weights"].values()) == pytest.approx(1)
@@ -561,22 +565,22 @@ def test_a_space_from_files_in_either_order(
 ) -> None:
     own = make_world(tmp_path / "data")
     sides = [own.embeddings(language, 100) for language in ("en", "fr")]
-    seeds = own.seeds("en", "fr", "5k").load()
+    seeds = own.lexicon("en", "fr", "5k")
     Procrustes().align(*sides, seeds).save(own.folder / "spaces" / "en-fr.5k")
     there, back = (
-        run_task(plan(own, encoder, spaces=["files"], pairs=[pair])[0], own, tmp_path / "work")
+        run_unit(plan(own, encoder, spaces=["files"], pairs=[pair])[0], own, tmp_path / "work")
         for pair in ("en-fr", "fr-en")
     )
     for one, other in (("forward", "backward"), ("backward", "forward")):
         assert there["systems"]["space"][one] == back["systems"]["space"][other]
-    with pytest.raises(InputError, match=r"there is no space .*en-ru\.5k; make it with: blicer"):
+    with pytest.raises(InputError, match=r"neither .*en-ru\.5k .*make it with: blicer align"):
         plan(own, encoder, spaces=["files"], pairs=["en-ru"])
 
 
-def ready(workshop: Any) -> Any:
+def ready(pair: Any) -> Any:
     """In place of self-learning, which 120 words are too few for."""
-    everything = Lexicon(list(zip(workshop.source.words, workshop.target.words, strict=True)))
-    return Procrustes().align(workshop.source, workshop.target, everything), []
+    everything = Lexicon(list(zip(pair.source.words, pair.target.words, strict=True)))
+    return Procrustes().align(pair.source, pair.target, everything), []
 
 
 @pytest.mark.parametrize(("setup", "pair"), [("unsupervised", "en-fr"), ("zero-shot", "fr-ru")])
@@ -590,9 +594,9 @@ def test_setups_without_seeds_of_the_pair(
     test.write_text("".join(f"{word(i, source)}\t{word(i, target)}\n" for i in range(30)))
     starts: list[str] = []
 
-    def find(workshop: Any, init: str) -> Any:
+    def find(pair: Any, config: Any, init: str) -> Any:
         starts.append(init)
-        return ready(workshop)
+        return ready(pair)
 
     for module in ("unsupervised", "multilingual"):
         monkeypatch.setattr(f"blicer.{module}.find_space", find)
@@ -600,9 +604,9 @@ def test_setups_without_seeds_of_the_pair(
     matrix = {"pairs": [pair], "setups": [setup], "spaces": ["vecmap:identical"]}
     matrix |= {"systems": ["tuned", "tuned+endings"], "settings": settings}
     (task,) = plan(own, encoder, **matrix)
-    assert task.unit.pivot == ("en" if setup == "zero-shot" else "")
+    assert task.pivot == ("en" if setup == "zero-shot" else "")
     assert ("pivot" in task.data) == (setup == "zero-shot")
-    outcome = run_task(task, own, tmp_path / "work")
+    outcome = run_unit(task, own, tmp_path / "work")
     assert outcome["status"] == "done"
     assert set(starts) == {"identical"}
     assert outcome["systems"]["tuned"]["forward"]["queries"] == 30
@@ -612,7 +616,7 @@ def test_setups_without_seeds_of_the_pair(
     # Another test dictionary makes no difference to what is chosen.
     test.write_text("".join(f"{word(i, source)}\t{word(i + 1, target)}\n" for i in range(40)))
     (task,) = plan(own, encoder, **matrix)
-    again = run_task(task, own, tmp_path / "again")
+    again = run_unit(task, own, tmp_path / "again")
     assert again["key"] != outcome["key"]
     for name, system in outcome["systems"].items():
         assert again["systems"][name]["weights"] == system["weights"]

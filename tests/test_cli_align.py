@@ -118,7 +118,7 @@ def test_files_that_are_already_aligned(run, files, tmp_path: Path) -> None:
         (["vecmap", "--mode", "magic"], "vecmap needs seed pairs"),
         (["vecmap", "--set", "words"], "is not of the form NAME=VALUE"),
         (["vecmap", "--set", "wrods=5"], "vecmap has no setting 'wrods'"),
-        (["vecmap", "--set", "words=many"], "words of vecmap is 'many'; expected int"),
+        (["vecmap", "--set", "words=many"], "words is 'many'; expected a whole number"),
     ],
 )
 def test_mistakes_are_one_sentence(run, tmp_path: Path, arguments, expected: str) -> None:
@@ -162,11 +162,13 @@ def test_swapped_seeds(run, files, tmp_path: Path) -> None:
 def test_failed_run_writes_nothing_unless_forced(run, files, tmp_path: Path, monkeypatch) -> None:
     source, target, _ = files
 
-    def failed(self: VecMap, left: Embeddings, right: Embeddings, seeds: object = None) -> Space:
+    def failed(
+        self: VecMap, left: Embeddings, right: Embeddings, pairs: object, **_: object
+    ) -> Space:
         outcome = {"converged": False, "verdict": "it failed; try seeds"}
         return Space(left, right, method="vecmap", settings=outcome)
 
-    monkeypatch.setattr(VecMap, "align", failed)
+    monkeypatch.setattr(VecMap, "fit", failed)
     out = tmp_path / "s"
     outcome = run("align", "vecmap", source, target, "--mode", "unsupervised", "-o", out)
     assert outcome.code == 1

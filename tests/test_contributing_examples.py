@@ -152,7 +152,7 @@ def test_an_aligner_is_one_file_and_one_line(
     weights = np.linalg.lstsq(left, np.vstack([y[:80], np.zeros((8, 8))]), rcond=None)[0]
     np.testing.assert_allclose(space.source.vectors, x @ weights, atol=1e-5)
     np.testing.assert_allclose(space.target.vectors, y, atol=1e-5)
-    with pytest.raises(InputError, match=r"strength.*penalty, device"):
+    with pytest.raises(InputError, match=r"strength.*device, penalty"):
         aligner_class("ridge").preset("supervised", strength=1.0)
     with pytest.raises(InputError, match=r"penalty is 0.*above 0"):
         aligner_class("ridge").preset("supervised", penalty=0.0)

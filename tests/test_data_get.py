@@ -83,6 +83,7 @@ def test_bad_start_from_an_earlier_run_is_fetched_again(
     part = tmp_path / "muse" / "en-fr.0-5000.txt.part"
     assert part.read_bytes() == body[:5000]
     part.write_bytes(b"x" * 5000)  # as a crash may leave it
+    assert "try again" in str(fetch_from(site, tmp_path, "muse", "en-fr")[0].problem)
     assert fetch_from(site, tmp_path, "muse", "en-fr")[0].status == FETCHED
     assert (tmp_path / "muse" / "en-fr.0-5000.txt").read_bytes() == body
 
@@ -273,7 +274,7 @@ def test_command_says_what_is_cut(run: Callable[..., Ran], site: Site, tmp_path:
     assert run("data", "get", "xling", "en-fr", "--first", 0).code == 2
     assert run("data", "get", "fasttext-wiki", "en", "--sizes", "5k").code == 2
     bad = run("data", "get", "xling", "en-fr", "--sizes", "7k,1k")
-    assert (bad.code, "it has 500, 1k, 3k, 5k" in bad.err) == (2, True)
+    assert (bad.code, "500, 1k, 3k, 5k" in bad.err) == (2, True)
 
 
 def test_list(run: Callable[..., Ran]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import socket
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -13,24 +14,21 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from blicer import demo
+from blicer import plots
 from blicer.cli import app
-from blicer.demo import Plan, moved, run
-from blicer.demo_page import page, percent
-from blicer.demo_pictures import lambda_picture, reliability_picture
-from blicer.errors import FileError
+from blicer.demo import moved, page, run
+from blicer.errors import FileError, MissingDependency
 from blicer.starter import load
 from blicer.translator import Translator
 from tiny_models import tiny_encoder
 
 WORDS = 2_500
-PLAN = Plan(
-    words=WORDS,
-    scorers=("spelling",),
-    settings={"n_neg": 5},
-    dictionary_words=50,
-    bootstrap=100,
-)
+PLAN: dict[str, Any] = {
+    "words": WORDS,
+    "settings": {"scorers": ["spelling"], "n_neg": 5},
+    "dictionary_words": 50,
+    "bootstrap": 100,
+}
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +44,7 @@ def results(folder: Path) -> Any:
             raise AssertionError("the demonstration went to the network")
 
         patch.setattr(socket.socket, "connect", refuse)
-        return run(folder, PLAN)
+        return run(folder, **PLAN)
 
 
 class Resources(HTMLParser):
@@ -66,10 +64,10 @@ def test_page_needs_no_other_file(folder: Path, results: Any) -> None:
     text = (folder / "index.html").read_text(encoding="utf-8")
     parser = Resources()
     parser.feed(text)
-    assert parser.found == []
-    assert {"svg", "table", "style"} <= parser.tags
-    assert not parser.tags & {"script", "link", "img", "iframe", "object", "embed"}
-    assert not re.search(r"https?:|//|@import|url\(", text)
+    assert len(parser.found) == 2
+    assert all(found.startswith("data:image/svg+xml;base64,") for found in parser.found)
+    assert not parser.tags & {"script", "link", "iframe", "object", "embed"}
+    assert not re.search(r"https?:|@import|url\(", text)
 
 
 def test_page_has_the_numbers_that_the_json_has(folder: Path, results: Any) -> None:
@@ -85,8 +83,8 @@ def test_page_has_the_numbers_that_the_json_has(folder: Path, results: Any) -> N
         for direction in ("forward", "backward"):
             for metric in ("p@1", "p@5", "mrr"):
                 low, high = system[direction][f"{metric}_interval"]
-                shown = f"{100 * system[direction][metric]:.1f} <small>{100 * low:.1f}–"
-                assert f"{shown}{100 * high:.1f}</small>" in text
+                shown = f"{100 * system[direction][metric]:.1f} <small>({100 * low:.1f}–"
+                assert f"{shown}{100 * high:.1f})</small>" in text
     for kind in ("corrected", "spoiled"):
         for row in saved["changes"][kind]:
             assert f"<td>{row['word']}</td>" in text
@@ -132,18 +130,22 @@ def test_dictionary_is_written(folder: Path, results: Any) -> None:
     assert len({row.split("\t")[0] for row in rows[1:]}) == 50
 
 
-def test_test_words_reach_no_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_test_words_reach_no_choice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import blicer.pipeline
 
-    seen = []
+    class Seen(Exception):
+        """Carries the arguments of the training."""
 
-    def spy(source: Any, target: Any, seeds: Any, *_: Any) -> None:
-        seen.append(seeds)
+    def spy(*arguments: Any, **named: Any) -> None:
+        raise Seen(*arguments, *named.values())
 
     monkeypatch.setattr(blicer.pipeline, "train", spy)
+    with pytest.raises(Seen) as seen:
+        run(tmp_path / "out", **PLAN)
     pair = load()
-    demo.train(pair, PLAN, ("spelling",))
-    assert seen == [pair.seeds]
+    source, target, seeds, config = seen.value.args
+    assert (len(source), len(target), list(seeds)) == (WORDS, WORDS, list(pair.seeds))
+    assert config.scorers == ("spelling",)
 
 
 def test_command_runs_again_over_its_output_and_prints_json_alone(
@@ -180,16 +182,16 @@ def test_show_prints_scores_words_and_what_comes_next(
 
 
 def test_a_trained_encoder_takes_the_same_way(tmp_path: Path) -> None:
-    settings = {"epochs": 1, "n_neg": 2, "n_rep": 0, "n_cand": 4, "learning_rate": 1e-3}
-    plan = Plan(
-        words=800,
-        scorers=("cross-encoder", "spelling"),
-        settings={**settings, "encoder": str(tiny_encoder(tmp_path / "encoder"))},
-        refit=False,
-        dictionary_words=20,
-        bootstrap=20,
-    )
-    results = run(tmp_path / "out", plan)
+    settings: dict[str, Any] = {
+        "epochs": 1,
+        "n_neg": 2,
+        "n_rep": 0,
+        "n_cand": 4,
+        "learning_rate": 1e-3,
+    }
+    settings |= {"scorers": ["cross-encoder", "spelling"], "refit": False}
+    settings["encoder"] = str(tiny_encoder(tmp_path / "encoder"))
+    results = run(tmp_path / "out", words=800, settings=settings, dictionary_words=20, bootstrap=20)
     assert set(results["mixture"]["weights"]) == {"csls", "cross-encoder", "spelling"}
     assert "--scorers" not in results["next"][0]
     text = (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
@@ -202,7 +204,7 @@ def test_an_output_that_is_a_file_is_refused_before_the_work(tmp_path: Path) -> 
     path = tmp_path / "taken"
     path.write_text("mine")
     with pytest.raises(FileError, match="is a file"):
-        run(path, PLAN)
+        run(path, **PLAN)
     assert path.read_text() == "mine"
 
 
@@ -217,12 +219,32 @@ def test_moved_by_hand() -> None:
     assert spoiled.tolist() == [2]
 
 
+def test_a_missing_package_is_said_before_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    with pytest.raises(MissingDependency, match=r"blicer\[demo\]"):
+        run(tmp_path / "out", **PLAN)
+    assert not (tmp_path / "out").exists()
+
+
+def points(svg: str, kind: str) -> list[tuple[float, float]]:
+    """Where the marks of a picture stand; y grows upwards."""
+    found = re.findall(rf'<use xlink:href="#{kind}[^>]* x="([\d.]+)" y="([\d.]+)"', svg)
+    return [(float(x), -float(y)) for x, y in found]
+
+
 def test_pictures_by_hand() -> None:
-    picture = lambda_picture([(0.0, 0.5), (0.5, 0.6), (1.0, 0.55)], 0.5)
-    # λ 0.5 is the middle of 52..424; 0.6 of 0.5..0.65 is two thirds up of 254..16.
-    assert 'cx="238.0" cy="95.3"' in picture
+    curve = plots.Curve("mixed", [0.0, 0.5, 1.0], [50.0, 60.0, 55.0], 0.5)
+    picture = plots.curves([curve], "title", "λ", "P@1", baseline=("CSLS alone", 50.0))
     assert "λ = 0.50" in picture
-    assert 'cx="238.0" cy="135.0"' in reliability_picture([(0.5, 0.5, 10)])
+    assert "CSLS alone" in picture
+    (x, y), first, middle, last = points(picture, "m")[:4]
+    assert middle == (x, y)  # the chosen λ is marked on the curve
+    assert first[0] < middle[0] < last[0]
+    assert first[1] < last[1] < middle[1]
+    assert middle[1] - first[1] == pytest.approx(2 * (last[1] - first[1]), abs=0.01)
+    assert "right, %" in plots.reliability([(0.5, 0.5, 10), (0.2, 0.1, 4)], "title")
 
 
 def test_page_escapes_words_and_shows_several_weights(results: Any) -> None:
@@ -241,4 +263,3 @@ def test_page_escapes_words_and_shows_several_weights(results: Any) -> None:
     assert "&lt;script&gt;" in text
     assert "a&amp;b" in text
     assert "cross-encoder 0.30" in text
-    assert percent(-0.0123, "+") == "−1.2"

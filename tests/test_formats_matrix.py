@@ -106,11 +106,10 @@ def save_objects(path: Path, value: object) -> None:
     [
         {"c": 2, "a": 0, "b": 1},
         {0: "a", 2: "c", 1: "b"},
-        {"a": np.int64(0), "c": np.int32(2), "b": np.int64(1)},
         np.array(["a", "b", "c"], dtype=object),
         np.array(["a", "b", "c"]),
     ],
-    ids=["word to row", "row to word", "numpy integers", "objects", "strings"],
+    ids=["word to row", "row to word", "objects", "strings"],
 )
 @pytest.mark.parametrize("start", ["en2fr_en_emb.pt", "en2fr_en_voc.npy"])
 def test_contrastive_pair(vocabulary: object, start: str, tmp_path: Path) -> None:
@@ -167,6 +166,7 @@ def test_no_pickle_is_executed(shape: str, tmp_path: Path) -> None:
     [
         ({"a": 0, "b": 1, "c": 1}, "row numbers of the words are not 0, 1, 2"),
         ({"a": 1, "b": 2, "c": 3}, "row numbers of the words are not 0, 1, 2"),
+        ({"a": np.int64(0), "b": np.int32(1)}, "more than words"),
         ({"a": 0, "b": 1}, "has 2 words but the matrix has 3 rows"),
         (np.array(["a", 2, "c"], dtype=object), "found int among the words"),
     ],

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from benchmarks.vecmap_iteration import baseline, ours, synthetic
 from blicer.align import vecmap as induction
-from blicer.align.vecmap import draw_ranks, induce
+from blicer.align.vecmap import VecMap, draw_ranks
+from blicer.neighbours import kernels
 
 
 def unit_rows(rows: int, dim: int, seed: int) -> np.ndarray:
@@ -51,13 +52,11 @@ def test_induce_equals_a_naive_loop(
     generator = torch.Generator().manual_seed(seed)
     drawn = [draw_ranks(size, keep, generator).tolist() for size in (rows, columns)]
     k = 10 if min(rows, columns) >= 10 else min(rows, columns)
-    found = induce(
+    found = VecMap(k_csls=k, memory_gb=1e-9 if tight else 2.0).induce(
         torch.from_numpy(x),
         torch.from_numpy(y),
         keep=keep,
         generator=torch.Generator().manual_seed(seed),
-        k_csls=k,
-        memory_gb=1e-9 if tight else 2.0,
     )
     expected = naive(x, y, *drawn, k)
     assert len(found.pairs) == len(expected)
@@ -73,12 +72,12 @@ def test_induce_equals_a_naive_loop(
 def test_blocks_do_not_matter(block_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """More rows than a block, columns long enough for group maxima, draws beyond the top-k."""
     x, y = unit_rows(1500, 8, 0), unit_rows(1203, 8, 1)
-    monkeypatch.setattr(induction, "BLOCK_BYTES", block_bytes * 16)
+    monkeypatch.setattr(kernels, "CACHED_BYTES", block_bytes * 16)
     monkeypatch.setattr(induction, "RANK_BOUNDS", (1, 4, 9))
     monkeypatch.setattr(induction, "PRODUCT_ROWS", 700)
     generator = torch.Generator().manual_seed(5)
     drawn = [draw_ranks(len(rows), 0.1, generator).tolist() for rows in (x, y)]
-    found = induce(
+    found = VecMap().induce(
         torch.from_numpy(x),
         torch.from_numpy(y),
         keep=0.1,
@@ -117,8 +116,8 @@ def test_drawn_ranks_are_distributed_as_masks_are(keep: float) -> None:
             chosen = best[survived[:, row], row]
             masks[direction][row] += torch.bincount(chosen, minlength=scores.shape[1])
     for _ in range(rounds):
-        found = induce(
-            torch.from_numpy(x), torch.from_numpy(y), keep=keep, generator=generator, k_csls=k
+        found = VecMap(k_csls=k).induce(
+            torch.from_numpy(x), torch.from_numpy(y), keep=keep, generator=generator
         )
         for i, j in found.pairs[: found.forward].tolist():
             draws[0][i, j] += 1

@@ -15,7 +15,7 @@ from blicer.align import encoder_mix as mixed
 from blicer.align.contrastive import Contrastive
 from blicer.align.encoder_mix import (
     ContrastivePairs,
-    Mixed,
+    EncoderMix,
     Tuning,
     contrastive_loss,
     hard_negatives,
@@ -56,9 +56,9 @@ def lexicon(sides: tuple[Embeddings, Embeddings], step: int = 2) -> Lexicon:
     return Lexicon([(source.words[i], target.words[i]) for i in range(0, WORDS, step)])
 
 
-def aligner(encoder: Path, **settings: Any) -> Mixed:
+def aligner(encoder: Path, **settings: Any) -> EncoderMix:
     usual = {"encoder": str(encoder), "negatives": 6, "epochs": 1, "c1": C1, "device": "cpu"}
-    return Mixed.preset("supervised", **{**usual, **settings})
+    return EncoderMix.preset("supervised", **{**usual, **settings})
 
 
 def test_the_loss_is_that_of_a_naive_loop() -> None:
@@ -181,7 +181,7 @@ def test_a_weight_is_chosen_also_where_all_seeds_hang_together(
         (source.words[i], target.words[(i + step) % 30]) for i in range(30) for step in (0, 1)
     )
     settings: dict[str, Any] = {"c1": {"steps": 1, "rounds": 1}, "epochs": 0, "device": "cpu"}
-    space = Mixed(weight="auto", encoder=str(encoder), **settings).align(source, target, seeds)
+    space = EncoderMix(weight="auto", encoder=str(encoder), **settings).align(source, target, seeds)
     assert len(space.settings["weight_curve"]) == 21
 
 
@@ -246,19 +246,19 @@ def test_an_encoder_narrower_than_the_vectors(tmp_path: Path) -> None:
 def test_the_weight_chosen_on_held_out_seeds(
     encoder: Path, sides: tuple[Embeddings, Embeddings], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: list[Lexicon] = []
-    views = Mixed._two_views
+    seen: list[np.ndarray] = []
+    views = EncoderMix._two_views
 
-    def spy(self, source, target, seeds):  # type: ignore[no-untyped-def]
-        seen.append(seeds)
-        return views(self, source, target, seeds)
+    def spy(self, source, target, pairs, work):  # type: ignore[no-untyped-def]
+        seen.append(pairs)
+        return views(self, source, target, pairs, work)
 
-    monkeypatch.setattr(Mixed, "_two_views", spy)
+    monkeypatch.setattr(EncoderMix, "_two_views", spy)
     seeds = lexicon(sides)
     space = aligner(encoder, weight="auto", holdout=0.25).align(*sides, seeds)
     rest, whole = seen
     assert len(rest) == 60
-    assert set(rest.pairs) < set(whole.pairs)
+    assert set(map(tuple, rest.tolist())) < set(map(tuple, whole.tolist()))
     curve = dict(map(tuple, space.settings["weight_curve"]))
     assert curve[space.settings["chosen_weight"]] == max(curve.values())
 
@@ -275,16 +275,12 @@ def test_a_killed_run_finds_its_tuned_encoder(
     def dies(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    one = aligner(encoder)
-    one.work = tmp_path
     with monkeypatch.context() as patch:
         patch.setattr(WordEncoder, "encode", dies)
         with pytest.raises(KeyboardInterrupt):
-            one.align(*sides, seeds)
+            aligner(encoder).align(*sides, seeds, work=tmp_path)
     monkeypatch.setattr(biencoder, "_batch_loss", dies)  # nothing may be tuned again
-    again = aligner(encoder)
-    again.work = tmp_path
-    space = again.align(*sides, seeds)
+    space = aligner(encoder).align(*sides, seeds, work=tmp_path)
     np.testing.assert_allclose(space.source.vectors, whole.source.vectors, atol=1e-6)
 
 
@@ -293,34 +289,30 @@ def test_other_negatives_are_another_encoder(
 ) -> None:
     """What lies in a work folder was tuned on its own negatives, and serves no other run."""
     seeds = lexicon(sides)
-    first = aligner(encoder, negatives=6)
-    first.work = tmp_path
-    first.align(*sides, seeds)
-    second = aligner(encoder, negatives=2)
-    second.work = tmp_path
-    found = second.align(*sides, seeds)
+    aligner(encoder, negatives=6).align(*sides, seeds, work=tmp_path)
+    found = aligner(encoder, negatives=2).align(*sides, seeds, work=tmp_path)
     assert len(found.settings["losses"]) == 1
     alone = aligner(encoder, negatives=2).align(*sides, seeds)
     np.testing.assert_allclose(found.source.vectors, alone.source.vectors, atol=1e-6)
 
 
-def test_a_kept_space_has_the_languages_of_the_run(
+def test_a_cached_space_has_the_languages_of_the_run(
     sides: tuple[Embeddings, Embeddings], tmp_path: Path
 ) -> None:
     """A run that was told the wrong language and killed does not name the next one's."""
     first = Contrastive.preset("supervised", device="cpu", **C1)
-    first.work = tmp_path
     source, target = sides
+    pairs = lexicon(sides).indices(source, target)
     wrong = Embeddings(source.words, source.vectors, "de")
-    assert first.kept(wrong, target, lexicon(sides)).source.language == "de"
-    again = first.kept(source, target, lexicon(sides))
+    assert first.fit_cached(wrong, target, pairs, work=tmp_path).source.language == "de"
+    again = first.fit_cached(source, target, pairs, work=tmp_path)
     assert (again.source.language, again.target.language) == ("en", "fr")
 
 
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"weight": 1.5}, "weight is 1.5"),
+        ({"weight": 1.5}, "weight is 1.5; expected auto or a number at least 0 and at most 1"),
         ({"weight": "much"}, "weight is 'much'"),
         ({"negatives": 0}, "negatives is 0"),
         ({"holdout": 0.0}, "holdout is 0.0"),
@@ -330,17 +322,17 @@ def test_a_kept_space_has_the_languages_of_the_run(
         ({"epochs": -1}, "epochs is -1"),
         ({"temperature": 0.0}, "temperature is 0.0"),
         ({"seed": -1}, "seed is -1"),
-        ({"c1": "abc"}, "c1 is 'abc'; expected settings of C1"),
+        ({"c1": "abc"}, "c1 is 'abc'; expected a table of settings"),
     ],
 )
 def test_bad_settings_are_said_at_once(settings: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said):
-        Mixed(**settings)
+        EncoderMix(**settings)
 
 
 def test_no_seeds_and_no_weight(encoder: Path, sides: tuple[Embeddings, Embeddings]) -> None:
     with pytest.raises(InputError, match="nothing to choose the weight on"):
-        Mixed.preset("unsupervised", encoder=str(encoder), weight="auto").align(*sides)
+        EncoderMix.preset("unsupervised", encoder=str(encoder), weight="auto").align(*sides)
 
 
 def test_c1_is_fitted_once_for_both(
@@ -353,17 +345,17 @@ def test_c1_is_fitted_once_for_both(
     seeds = lexicon(sides)
     alone = aligner(encoder).align(*sides, seeds)
     first = Contrastive.preset("supervised", device="cpu", **C1)
-    first.work = tmp_path
-    made = first.kept(*sides, seeds)
+    pairs = seeds.indices(*sides)
+    made = first.fit_cached(*sides, pairs, work=tmp_path)
 
-    def again(*_: object) -> None:
+    def again(*_: object, **__: object) -> None:
         raise AssertionError("C1 was fitted a second time")
 
-    monkeypatch.setattr(Contrastive, "align", again)
-    mixture = aligner(encoder)
-    mixture.work = tmp_path
-    found = mixture.align(*sides, seeds)
+    monkeypatch.setattr(Contrastive, "fit", again)
+    found = aligner(encoder).align(*sides, seeds, work=tmp_path)
     np.testing.assert_allclose(found.source.vectors, alone.source.vectors, atol=1e-6)
-    np.testing.assert_array_equal(first.kept(*sides, seeds).target.vectors, made.target.vectors)
+    np.testing.assert_array_equal(
+        first.fit_cached(*sides, pairs, work=tmp_path).target.vectors, made.target.vectors
+    )
     with pytest.raises(AssertionError, match="second time"):  # other seeds, another space
-        first.kept(*sides, lexicon(sides, step=3))
+        first.fit_cached(*sides, lexicon(sides, step=3).indices(*sides), work=tmp_path)

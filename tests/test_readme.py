@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
-from report_outcomes import outcome
+from report_outcomes import outcome, write_units
 from tools import readme_figures
 from tools.readme_figures import README, with_figures
 
@@ -37,14 +36,11 @@ def test_controls_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         outcome(far_off, alpha=0.5),  # of an ablation
         outcome(far_off, template="T15"),
     ]
-    units = tmp_path / "xling" / "units"
-    units.mkdir(parents=True)
-    for number, one in enumerate(outcomes):
-        (units / f"{number}.json").write_text(json.dumps(one))
+    write_units(tmp_path / "xling", outcomes)
     monkeypatch.setattr(readme_figures, "RESULTS", tmp_path)
     lines = readme_figures.controls().splitlines()
     assert lines[2:5] == [
-        "| tuned+endings against B | 2 | 1 | 0 | 1 | +0.50 | -1.00 |",
+        "| tuned+endings against B | 2 | 1 | 0 | 1 | +0.50 | −1.00 |",
         "| tuned+endings against untuned | 2 | 2 | 0 | 0 | +11.00 | +10.00 |",
         "| tuned against untuned | 2 | 1 | 1 | 0 | +0.50 | +0.00 |",
     ]

@@ -5,22 +5,28 @@ from __future__ import annotations
 import itertools
 import shlex
 import statistics
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from blicer.benchmark.report_cells import main_cells, make_cells, setup_order
-from blicer.benchmark.report_command import commands
-from blicer.benchmark.report_document import escaped, percent, points
-from blicer.benchmark.report_runs import read_outcomes
-from blicer.benchmark.report_tally import system, tally, the_default
-from blicer.benchmark.significance import holm, over_training_seeds
-from report_outcomes import outcome
+from blicer.benchmark.cells import holm, main_cells, read, setup_order, tally
+from blicer.benchmark.report import commands
+from blicer.pages import Strong, fill, html_cell, markdown
+from report_outcomes import outcome, write_units
 
 
 def cells_of(outcomes):
-    return make_cells(read_outcomes(outcomes)[0])
+    with TemporaryDirectory() as folder:
+        return read(write_units(Path(folder), outcomes))[-1]
+
+
+def commands_of(outcomes):
+    with TemporaryDirectory() as folder:
+        return commands(read(write_units(Path(folder), outcomes))[0])
 
 
 def step_down(p_values: list[float], level: float) -> list[bool]:
@@ -40,19 +46,35 @@ def step_down(p_values: list[float], level: float) -> list[bool]:
     st.sampled_from([0.01, 0.05, 0.2]),
 )
 def test_holm_is_the_step_down_test(p_values, level):
-    assert [p < level for p in holm(p_values)] == step_down(p_values, level)
+    found = holm(pd.Series(p_values, dtype=float))
+    assert [p < level for p in found] == step_down(p_values, level)
 
 
 def test_holm_by_hand():
-    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
-    assert holm([]) == []
+    found = holm(pd.Series([0.01, 0.04, None, 0.03]))  # one was not tested
+    assert found.tolist() == pytest.approx([0.03, 0.06, float("nan"), 0.06], nan_ok=True)
+    assert not len(holm(pd.Series(dtype=float)))
 
 
-def test_training_seeds_that_disagree_claim_nothing():
-    assert over_training_seeds([0.1, 0.2], [0.001, 0.03]) == 0.03
-    assert over_training_seeds([0.1, -0.2], [0.001, 0.03]) == 1.0
-    assert over_training_seeds([-0.1, -0.2], [0.01, 0.001]) == 0.01
-    assert over_training_seeds([0.1, 0.0], [0.01, 1.0]) == 1.0
+@pytest.mark.parametrize(
+    ("gains", "p_values", "p"),
+    [
+        ((0.1, 0.2), (0.001, 0.03), 0.03),
+        ((0.1, -0.2), (0.001, 0.03), 1.0),
+        ((-0.1, -0.2), (0.01, 0.001), 0.01),
+        ((0.1, 0.0), (0.01, 1.0), 1.0),
+    ],
+)
+def test_training_seeds_that_disagree_claim_nothing(gains, p_values, p):
+    outcomes = [
+        outcome(
+            {"space": (0.5, 0.5), "tuned": (0.5 + gain, 0.5 + gain)},
+            training_seed=seed,
+            p_value=one,
+        )
+        for seed, (gain, one) in enumerate(zip(gains, p_values, strict=True))
+    ]
+    assert cells_of(outcomes).query("system == 'tuned'")["p"].tolist() == [p, p]
 
 
 fractions = st.integers(0, 20).map(lambda number: number / 20)
@@ -73,19 +95,20 @@ def test_won_and_lost_and_level_are_all(figures, seeds):
         )
         for place, (a, b, c, d, p) in enumerate(figures)
     ]
-    found = tally(cells_of(outcomes), the_default)
+    cells = cells_of(outcomes)
+    found = tally(cells[cells["default"]], [("xling", "5k")])
     # By hand: the gains of a direction, its mean over the training seeds, and its sign.
     gains: dict[tuple[str, bool], list[float]] = {}
     for place, (a, b, c, d, _) in enumerate(figures):
         gains.setdefault((f"t{place // seeds}", False), []).append(c - a)
         gains.setdefault((f"t{place // seeds}", True), []).append(d - b)
     means = [round(statistics.fmean(one), 9) for one in gains.values()]
-    assert found.won + found.lost + found.level == found.all == len(means)
-    assert found.won == sum(mean > 0 for mean in means)
-    assert found.lost == sum(mean < 0 for mean in means)
-    assert found.significant_holm <= found.significant <= found.won
-    assert found.significant_losses <= found.lost
-    assert found.means["xling", "5k"].value == pytest.approx(statistics.fmean(means), abs=1e-6)
+    assert found["won"] + found["lost"] + found["level"] == found["all"] == len(means)
+    assert found["won"] == sum(mean > 0 for mean in means)
+    assert found["lost"] == sum(mean < 0 for mean in means)
+    assert found["holm"] <= found["significant"] <= found["won"]
+    assert found["worse"] <= found["lost"]
+    assert found["gain0"] == pytest.approx(100 * statistics.fmean(means), abs=1e-4)
 
 
 def test_a_system_that_some_cells_lack_is_counted_where_it_is():
@@ -94,10 +117,10 @@ def test_a_system_that_some_cells_lack_is_counted_where_it_is():
         outcome({"space": (0.4, 0.4), "tuned": (0.5, 0.5)}, target="ru"),
     ]
     cells = cells_of(outcomes)
-    assert tally(cells, system("tuned")).all == 4
-    found = tally(cells, system("B"))
-    assert (found.won, found.lost, found.all) == (1, 1, 2)
-    assert tally(cells, system("nothing")).all == 0
+    assert tally(cells[cells["system"] == "tuned"], [])["all"] == 4
+    found = tally(cells[cells["system"] == "B"], [])
+    assert (found["won"], found["lost"], found["all"]) == (1, 1, 2)
+    assert tally(cells[cells["system"] == "nothing"], [])["all"] == 0
 
 
 def test_the_variant_of_most_cells_stands_for_a_setup():
@@ -105,30 +128,32 @@ def test_the_variant_of_most_cells_stands_for_a_setup():
     outcomes = [outcome(systems, target=target) for target in ("fr", "ru")]
     outcomes += [outcome(systems, target="fr", template=f"T{number}") for number in (2, 3, 15)]
     chosen = main_cells(cells_of(outcomes))
-    assert {cell.variant.template for cell in chosen} == {"T1"}
-    assert len(chosen) == 4
+    assert set(chosen["template"]) == {"T1"}
+    assert chosen["cell"].nunique() == 4
 
 
 def test_of_equally_many_the_usual_variant_stands_for_a_setup():
     systems = {"space": (0.4, 0.4), "tuned": (0.5, 0.5)}
     lite = [outcome(systems, alpha=alpha) for alpha in (0.0, 0.5, 1.0)]
-    assert {cell.variant.alpha for cell in main_cells(cells_of(lite))} == {0.0}
+    assert set(main_cells(cells_of(lite))["alpha"]) == {0.0}
     large = [
         outcome(systems, alpha=alpha, template="T15", encoder="xlm-roberta-large", setup=setup)
         for alpha in (0.0, 0.7, 1.0)
         for setup in ("5k", "1k")
     ]
-    chosen = {(cell.place.setup, cell.variant.alpha) for cell in main_cells(cells_of(large))}
-    assert chosen == {("5k", 0.7), ("1k", 1.0)}  # the paper's
+    chosen = main_cells(cells_of(large))
+    assert set(zip(chosen["setup"], chosen["alpha"], strict=True)) == {
+        ("5k", 0.7),
+        ("1k", 1.0),
+    }  # the paper's
 
 
 def test_other_data_are_other_cells_not_training_seeds():
     first = outcome({"space": (0.4, 0.4), "tuned": (0.5, 0.5)})
-    second = outcome({"space": (0.4, 0.4), "tuned": (0.7, 0.7)})
+    second = outcome({"space": (0.4, 0.4), "tuned": (0.7, 0.7)}, training_seed=34)
+    assert cells_of([first, second])["cell"].nunique() == 2
     second["data"]["test"] = "e" * 64
-    cells = cells_of([first, second])
-    assert len(cells) == 4
-    assert all(len(cell.systems["tuned"].by_seed) == 1 for cell in cells)
+    assert cells_of([first, second])["cell"].nunique() == 4
 
 
 def test_setups_in_order():
@@ -181,7 +206,7 @@ def test_the_commands_make_these_units_and_no_others(units):
         )
         for target, setup, space, template, alpha, seed in units
     }
-    found = [units_of(command) for command in commands(read_outcomes(outcomes)[0])]
+    found = [units_of(command) for command in commands_of(outcomes)]
     assert set().union(*found) == expected
     assert sum(map(len, found)) == len(expected)
 
@@ -194,7 +219,7 @@ def test_a_whole_matrix_is_one_command():
         for setup in ("5k", "1k")
         for space in ("vecmap", "rcsls")
     ]
-    assert commands(read_outcomes(outcomes)[0]) == [
+    assert commands_of(outcomes) == [
         "blicer benchmark run xling --data DATA --pairs en-fr,en-ru --setups 5k,1k "
         "--spaces rcsls,vecmap --encoders lite --training-seeds 33 --systems space,tuned "
         "--max-words 60000 --set n_neg=8 --set 'x=a b' -o OUT"
@@ -202,13 +227,23 @@ def test_a_whole_matrix_is_one_command():
 
 
 def test_numbers_as_text():
-    assert percent(0.12345, 2, "+") == "+12.35"
-    assert percent(-0.0001) == "0.0"
-    assert percent(-0.0001, 1, "+") == "+0.0"
-    assert points(-1.5, 1) == "−1.5"
-    assert percent(None) == "–"
+    def shown(text, **values):
+        return fill(text, values)
+
+    assert shown("{x:+.2f}", x=12.345) == "+12.35"
+    assert shown("{x:.1f}", x=-0.01) == "0.0"
+    assert shown("{x:+.1f}", x=-0.01) == "+0.0"
+    assert shown("{x:.1f}", x=-1.5) == "−1.5"
+    assert shown("{x:.1f}", x=float("nan")) == shown("{x:.1f}", x=None) == "–"
+    assert shown("{x:.1f} ± {y:.1f}", x=2.0, y=None) == "2.0"
+    assert shown("{x:.1f} ({y:.1f})", x=2.0, y=3.0) == "2.0 (3.0)"
+    assert shown("{x:.1f} ({y:.1f})", x=2.0, y=None) == "2.0"
+    assert isinstance(shown("**{n} of {n}**", n=3), Strong)
 
 
-def test_markdown_shows_what_it_is_given():
-    assert escaped("a|b*c_d <x> [y]") == r"a\|b\*c\_d \<x\> \[y\]"
-    assert escaped("two\nlines") == "two lines"
+def test_texts_are_shown_as_they_are():
+    assert markdown("a|b*c_d <x> [y]") == r"a\|b\*c\_d \<x\> \[y\]"
+    assert markdown("two\nlines") == "two lines"
+    assert markdown(Strong("a")) == "**a**"
+    assert html_cell("<b> (x & y)") == "&lt;b&gt; <small>(x &amp; y)</small>"
+    assert html_cell(Strong("1")) == "<strong>1</strong>"

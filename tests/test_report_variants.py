@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from blicer.benchmark.report import make_document
-from blicer.benchmark.report_document import markdown
-from report_outcomes import failure, outcome
-from test_report import HEADLINE, by_label, tables
+from report_outcomes import failure, outcome, report, tables
+from test_report import HEADLINE
 
 SYSTEMS = {"space": (0.4, 0.4), "tuned": (0.5, 0.5)}
-
-
-def report(outcomes: list[dict[str, Any]]) -> str:
-    return markdown(make_document(outcomes))
 
 
 def test_mended_data_take_the_place_of_the_old() -> None:
@@ -27,8 +19,8 @@ def test_mended_data_take_the_place_of_the_old() -> None:
     text = report(outcomes)
     assert "2 units set aside" in text
     assert "No unit failed." in text
-    assert by_label(tables(outcomes, "XLING, 5k seed pairs")[0])["+ BLICEr"][0].startswith("60.00")
-    rows = by_label(tables(outcomes, HEADLINE)[0])
+    assert tables(outcomes, "XLING, 5k seed pairs")[0].by_label["+ BLICEr"][0].startswith("60.00")
+    rows = tables(outcomes, HEADLINE)[0].by_label
     assert rows["tuned, the paper's method and the default"][0] == "2 of 2"
     # A failure after the success is news.
     late = failure("the disk is full") | {"key": "4", "ended": "2026-01-04"}
@@ -38,7 +30,7 @@ def test_mended_data_take_the_place_of_the_old() -> None:
 def test_each_space_has_the_variant_that_was_run_of_it() -> None:
     outcomes = [outcome(SYSTEMS, target=target) for target in ("fr", "ru", "fi")]
     outcomes.append(outcome(SYSTEMS, space="c1", max_words=200_000))
-    rows = by_label(tables(outcomes, HEADLINE)[0])
+    rows = tables(outcomes, HEADLINE)[0].by_label
     assert rows["tuned, the paper's method"][0] == "8 of 8"
     text = report(outcomes)
     assert "not run: RCSLS, C2" in text
@@ -49,17 +41,17 @@ def test_zero_shot_is_of_the_space_that_is_reranked() -> None:
         *(SYSTEMS,), setup="zero-shot", space="c2", source="it", target="fr", pivot="en"
     )
     by_c2["config"]["preset"] = "zero_shot"
-    (table,) = tables([by_c2], "XLING, no seeds of the pair, zero-shot")
-    labels = list(by_label(table))
+    table, _ = tables([by_c2], "XLING, no seeds of the pair, zero-shot")
+    labels = list(table.by_label)
     assert labels == ["VecMap (taught by c2)", "+ BLICEr"]
     column = table.head.index("it→fr") - 1
-    assert by_label(table)["VecMap (taught by c2)"][column] == "40.00 (65.22)"
+    assert table.by_label["VecMap (taught by c2)"][column] == "40.00 (65.22)"
 
 
 def test_controls_are_not_set_against_the_papers_method() -> None:
     systems = {**SYSTEMS, "untuned": (0.45, 0.45)}
     outcomes = [outcome(systems, encoder="xlm-roberta-large", template="T15", alpha=0.7)]
-    rows = by_label(tables(outcomes, "The same directions and spaces as in the paper")[0])
+    rows = tables(outcomes, "The same directions and spaces as in the paper")[0].by_label
     assert list(rows) == ["tuned, the paper's method"]
 
 
@@ -69,9 +61,12 @@ def test_where_a_space_is_not_made_as_in_the_paper() -> None:
         outcome(SYSTEMS, setup="1k", space="c2"),
         outcome(SYSTEMS, setup="1k", space="c1"),
     ]
+    ours[0]["space_settings"] = {"self_learning": False}
     said = "VecMap with 1k is the closed form, self-learning in the paper"
     assert f"Not made alike: C2 mixes in lite here, mBERT in the paper; {said}." in report(ours)
     like = [outcome(SYSTEMS), outcome(SYSTEMS, setup="1k", space_mode="semi_supervised")]
+    for one, self_learning in zip(like, (False, True), strict=True):
+        one["space_settings"] = {"self_learning": self_learning}
     like.append(outcome(SYSTEMS, space="c2"))
     like[-1]["space_settings"] = {"encoder": "bert-base-multilingual-uncased"}
     assert "Not made alike" not in report(like)

@@ -9,10 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from blicer.errors import InputError
-from blicer.neighbours import retriever as rescoring
 from blicer.neighbours import retriever as retrieval
-from blicer.neighbours.kernels import RunningTopK, Scan, best_of_both, best_of_rows, top_k
-from blicer.neighbours.retriever import Retriever, _largest_error, top_k_both
+from blicer.neighbours.kernels import (
+    GroupMaxima,
+    RunningTopK,
+    Scan,
+    top_columns,
+)
+from blicer.neighbours.retriever import Retriever, _largest_error, nearest_both
 
 
 def unit(matrix: np.ndarray) -> np.ndarray:
@@ -40,43 +44,63 @@ def spaces() -> tuple[np.ndarray, np.ndarray]:
     return source, target
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(
-    rows=st.integers(1, 7),
-    length=st.integers(1, 4000),
-    k=st.integers(1, 40),
-    levels=st.sampled_from([2, 5, 100, 10**6]),
+    shape=st.tuples(st.integers(1, 300), st.integers(1, 300)),
+    k=st.integers(1, 12),
+    columns=st.booleans(),
+    penalised=st.booleans(),
     seed=st.integers(0, 999),
 )
-def test_top_k_is_a_stable_sort(rows: int, length: int, k: int, levels: int, seed: int) -> None:
-    """Few distinct levels make many ties; the lower index must win each."""
-    block = np.random.default_rng(seed).integers(0, levels, size=(rows, length)).astype(np.float32)
-    k = min(k, length)
-    values, indices = top_k(torch.from_numpy(block), k)
-    expected = naive_order(block)[:, :k]
-    np.testing.assert_array_equal(indices.numpy(), expected)
-    np.testing.assert_array_equal(values.numpy(), np.take_along_axis(block, expected, axis=1))
-    _, columns = top_k(torch.from_numpy(np.ascontiguousarray(block.T)), k, dim=0)
-    np.testing.assert_array_equal(columns.numpy().T, expected)
+def test_group_maxima_select_as_a_full_sort_does(
+    shape: tuple[int, int], k: int, columns: bool, penalised: bool, seed: int
+) -> None:
+    """Any shape, for all words or some of them, and all entries above a bar."""
+    rng = np.random.default_rng(seed)
+    scores = torch.from_numpy(rng.normal(size=shape).astype(np.float32))
+    whole = scores.T if columns else scores
+    maxima = GroupMaxima(scores, columns=columns)
+    if penalised:
+        maxima.penalty = torch.from_numpy(rng.normal(size=whole.shape[1]).astype(np.float32))
+        whole = whole - maxima.penalty
+        maxima.fold(whole.T.contiguous() if columns else whole)
+    else:
+        maxima.fold()
+    k = min(k, whole.shape[1])
+    some = torch.from_numpy(np.flatnonzero(rng.random(len(whole)) < 0.5))
+    for words in (None, some):
+        expected = (whole if words is None else whole[words]).topk(k, dim=1)
+        values, candidates = maxima.best(k, words)
+        assert torch.equal(values, expected.values)
+        assert torch.equal(candidates.long(), expected.indices)
+    bar = torch.from_numpy(rng.normal(size=len(whole)).astype(np.float32))
+    found = maxima.above(bar, whole.numel())
+    assert found is not None
+    word, candidate, value = found
+    assert set(zip(word.tolist(), candidate.tolist(), strict=True)) == {
+        (i, j) for i, j in (whole > bar[:, None]).nonzero().tolist()
+    }
+    assert torch.equal(whole[word, candidate], value)
+    assert maxima.above(torch.full_like(bar, -torch.inf), most=0) is None
 
 
-def test_top_k_of_columns_equals_top_k_of_the_transpose() -> None:
-    block = torch.randn(1500, 40)
-    values, indices = top_k(block, 7, dim=0)
-    expected_values, expected_indices = block.T.contiguous().topk(7, dim=1)
-    assert torch.equal(values, expected_values.T)
-    assert torch.equal(indices, expected_indices.T)
-
-
-def test_top_k_refuses_more_than_there_is() -> None:
-    with pytest.raises(ValueError, match="k is 5; expected 1 to 3"):
-        top_k(torch.zeros(2, 3), 5)
+@pytest.mark.parametrize("lowest", [None, 0, 5, 40, 399])
+def test_numbers_above_a_bar_are_selected_as_all_are(lowest: int | None) -> None:
+    """A bar that many numbers exceed, or that too few do, only changes how they are found."""
+    random = torch.Generator().manual_seed(0)
+    block = torch.randn(30, 400, generator=random).mul(8).round().div(8)  # with ties
+    ordered = block.sort(dim=1, descending=True).values
+    bar = None if lowest is None else ordered[:, lowest] - 1e-5
+    found = top_columns(block, 12, bar)
+    assert all(len(set(row)) == 12 for row in found.tolist())
+    values = block.gather(1, found).sort(dim=1, descending=True).values
+    assert torch.equal(values, ordered[:, :12])
 
 
 @settings(max_examples=25)
 @given(
     shape=st.tuples(st.integers(1, 900), st.integers(1, 900)),
-    tile=st.tuples(st.integers(1, 700), st.integers(1, 700)),
+    tile=st.tuples(st.integers(20, 700), st.integers(20, 700)),
     k=st.integers(1, 12),
     rising=st.booleans(),
     seed=st.integers(0, 999),
@@ -116,11 +140,10 @@ def test_ties_fall_to_the_frequent_word(
     """Whole-number vectors have exact products, so equal scores abound; any tiling, both sides."""
     rng = np.random.default_rng(seed)
     left, right = (rng.integers(0, levels, size=(n, 3)).astype(np.float32) for n in shape)
-    scan = Scan(torch.from_numpy(left), torch.from_numpy(right))
-    k_rows, k_columns = min(k, shape[1]), min(k, shape[0])
-    _, rows, _, columns = best_of_both(scan, k_rows, k_columns, memory_gb=memory_gb, label="")
-    np.testing.assert_array_equal(rows, naive_order(left @ right.T)[:, :k_rows])
-    np.testing.assert_array_equal(columns, naive_order(right @ left.T)[:, :k_columns])
+    scan = Scan(torch.from_numpy(left), torch.from_numpy(right), memory_gb=memory_gb)
+    _, rows, _, columns = scan.best_both(k)
+    np.testing.assert_array_equal(rows, naive_order(left @ right.T)[:, :k])
+    np.testing.assert_array_equal(columns, naive_order(right @ left.T)[:, :k])
 
 
 def test_an_error_in_one_thread_stops_the_pass(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,9 +155,9 @@ def test_an_error_in_one_thread_stops_the_pass(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(Scan, "tile", broken)
     threads = torch.get_num_threads()
-    scan = Scan(torch.zeros(500, 2), torch.zeros(500, 2))
+    scan = Scan(torch.zeros(500, 2), torch.zeros(500, 2), memory_gb=0.0001)
     with pytest.raises(MemoryError, match="no room"):
-        best_of_both(scan, 1, 1, memory_gb=0.0001, label="")
+        scan.best_both(1)
     assert len(tiles) <= threads + 1
     assert torch.get_num_threads() == threads
 
@@ -142,7 +165,7 @@ def test_an_error_in_one_thread_stops_the_pass(monkeypatch: pytest.MonkeyPatch) 
 def test_both_sides_from_one_pass(spaces: tuple[np.ndarray, np.ndarray]) -> None:
     source, target = (torch.from_numpy(unit(side)) for side in spaces)
     whole = source @ target.T
-    scores, indices, back_scores, back_indices = top_k_both(source, target, 10, precision="fp32")
+    scores, indices, back_scores, back_indices = nearest_both(Scan(source, target), 10, "fp32")
     torch.testing.assert_close(scores, whole.topk(10, dim=1).values)
     torch.testing.assert_close(back_scores, whole.T.topk(10, dim=1).values)
     torch.testing.assert_close(whole.gather(1, indices), scores)
@@ -271,13 +294,14 @@ def test_a_bf16_scan_is_seldom_repeated(
 ) -> None:
     source, target = spaces
     repeated = []
-    usual = rescoring.best_of_rows
+    usual = Scan.best
 
-    def counted(scan: Scan, *arguments: object, **options: object) -> object:
-        repeated.append(len(scan.left))
-        return usual(scan, *arguments, **options)  # type: ignore[arg-type]
+    def counted(scan: Scan, k: int) -> tuple[torch.Tensor, torch.Tensor]:
+        if scan.left.dtype == torch.float32:
+            repeated.append(len(scan.left))
+        return usual(scan, k)
 
-    monkeypatch.setattr(rescoring, "best_of_rows", counted)
+    monkeypatch.setattr(Scan, "best", counted)
     Retriever(source, target, precision="bf16").search(10)
     assert sum(repeated) < 0.2 * (2 * len(source) + len(target))
 
@@ -315,9 +339,7 @@ def test_bf16_never_misses_by_more_than_is_reckoned_with(
     left, right = 2 * torch.nn.functional.normalize(left), torch.nn.functional.normalize(right)
     right = -right if opposite else right  # then no product is above 0
     penalty = torch.rand(200, generator=random) - 0.5 if penalised else None
-    coarse, _ = best_of_rows(
-        Scan(left.bfloat16(), right.bfloat16(), penalty), 200, memory_gb=1, label=""
-    )
+    coarse, _ = Scan(left.bfloat16(), right.bfloat16(), penalty).best(200)
     exact = left.double() @ right.double().T
     rounded = (left.bfloat16() @ right.bfloat16().T).float()
     if penalty is not None:
@@ -329,13 +351,16 @@ def test_bf16_never_misses_by_more_than_is_reckoned_with(
 
 
 def test_a_scan_is_in_bf16_if_large_and_faster(monkeypatch: pytest.MonkeyPatch) -> None:
-    cpu = torch.device("cpu")
+    small, large = (Scan(torch.zeros(n, 2), torch.zeros(n, 2)) for n in (2, 2000))
+    monkeypatch.setattr(retrieval, "SMALL_SCAN", 1e6)
     assert retrieval.bf16_is_faster("cpu") in (True, False)
-    for faster, dtype in ((True, torch.bfloat16), (False, torch.float32)):
+    for faster in (True, False):
         monkeypatch.setattr(retrieval, "bf16_is_faster", lambda kind, answer=faster: answer)
-        assert retrieval.scan_dtype("auto", cpu, 1e15) == dtype
-        assert retrieval.scan_dtype("auto", cpu, 1.0) == torch.float32
-    assert retrieval.scan_dtype("bf16", cpu, 1.0) == torch.bfloat16
+        assert (retrieval._coarse(large, "auto") is not None) == faster
+        assert retrieval._coarse(small, "auto") is None
+    coarse = retrieval._coarse(small, "bf16")
+    assert coarse is not None
+    assert coarse.left.dtype == coarse.right.dtype == torch.bfloat16
 
 
 @pytest.mark.parametrize(

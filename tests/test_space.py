@@ -14,6 +14,7 @@ from blicer.embeddings import Embeddings
 from blicer.errors import FileError, InputError
 from blicer.lexicon import Lexicon
 from blicer.neighbours import retriever as retrieval
+from blicer.neighbours.kernels import Scan
 
 
 def small_space(settings: dict | None = None) -> Space:
@@ -45,24 +46,22 @@ def test_saved_files_are_plain(tmp_path: Path) -> None:
     assert (description["format"], description["version"]) == ("blicer-space", 1)
 
 
-def test_a_kept_space_keeps_its_hubness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cached_space_keeps_its_hubness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Units of a benchmark share a space: the pass over all pairs is made once."""
     rng = np.random.default_rng(0)
     sides = [Embeddings([f"{s}{i}" for i in range(40)], rng.normal(size=(40, 5))) for s in "ab"]
     seeds = Lexicon((f"a{i}", f"b{i}") for i in range(20))
     passes = []
-    usual = retrieval.top_k_both
-    monkeypatch.setattr(
-        retrieval, "top_k_both", lambda *a, **o: passes.append(a[2]) or usual(*a, **o)
-    )
+    usual = retrieval.nearest_both
+    monkeypatch.setattr(retrieval, "nearest_both", lambda *a: passes.append(a[1]) or usual(*a))
     aligner = Procrustes()
-    aligner.work = tmp_path
-    first = aligner.kept(*sides, seeds)
+    pairs = seeds.indices(*sides)
+    first = aligner.fit_cached(*sides, pairs, work=tmp_path)
     assert passes == []  # nobody asked
-    found = [aligner.kept(*sides, seeds, k_csls=k) for k in (3, 3, 5, 5)]
+    found = [aligner.fit_cached(*sides, pairs, work=tmp_path, k_csls=k) for k in (3, 3, 5, 5)]
     assert passes == [3, 5]
     for space, k in zip(found, (3, 3, 5, 5), strict=True):
-        expected = usual(first.retriever.source, first.retriever.target, k)[0].mean(dim=1)
+        expected = usual(Scan(first.retriever.source, first.retriever.target), k)[0].mean(dim=1)
         np.testing.assert_allclose(space.retriever.hubness[0], expected, atol=1e-6)
 
 
@@ -76,13 +75,13 @@ def test_measured_hubness_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     again = Space.load(tmp_path / "s")
     again.save(tmp_path / "copy")  # also without its engine having been asked for
     passes = []
-    usual = retrieval.top_k_both
+    usual = retrieval.nearest_both
 
     def counted(*arguments: object, **options: object) -> object:
         passes.append(1)
         return usual(*arguments, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(retrieval, "top_k_both", counted)
+    monkeypatch.setattr(retrieval, "nearest_both", counted)
     for place in ("s", "copy"):
         found = Space.load(tmp_path / place).retriever.hubness
         for side, kept in zip(expected, found, strict=True):

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import blicer.unsupervised as chain
 from blicer.align import vecmap
 from blicer.align.space import Space
-from blicer.align.vecmap import VecMap, co_learn
+from blicer.align.vecmap import VecMap
 from blicer.cli import app
 from blicer.config import Config
 from blicer.embeddings import Embeddings
@@ -81,7 +81,7 @@ def right(pairs: torch.Tensor) -> float:
 
 def test_both_views_together_know_more_than_the_encoder_alone() -> None:
     views = two_noisy_views(0.9)
-    alone, together = (co_learn(*views, rounds=rounds) for rounds in (0, 3))
+    alone, together = (VecMap().co_learn(*views, rounds) for rounds in (0, 3))
     assert right(together) > right(alone) + 0.1
     assert len(together) > len(alone)
 
@@ -116,14 +116,14 @@ def verdicts(good: str | None, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """VecMap that converges from one start only; the starts that were tried."""
     tried: list[str] = []
 
-    def align(self: VecMap, source: Embeddings, target: Embeddings, seeds: Any = None) -> Space:
+    def fit(self: VecMap, source: Embeddings, target: Embeddings, pairs: Any, **_: Any) -> Space:
         tried.append(self.init)
         if self.init == "numerals":
             raise InputError("the vocabularies share no numeral")
         outcome = {"converged": self.init == good, "verdict": "it did not hold up"}
         return Space(source, target, method="vecmap", settings={**self.settings, **outcome})
 
-    monkeypatch.setattr(VecMap, "align", align)
+    monkeypatch.setattr(VecMap, "fit", fit)
     return tried
 
 

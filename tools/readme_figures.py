@@ -7,18 +7,21 @@ Between ``<!-- NAME -->`` and ``<!-- /NAME -->`` stands what the function of tha
 
 from __future__ import annotations
 
-import json
 import re
-from collections import defaultdict
 from pathlib import Path
-from statistics import mean, stdev
 from typing import Any
 
+from blicer.benchmark.cells import controls as compared_systems
+from blicer.benchmark.cells import read
 from blicer.files import atomic_write
+from blicer.pages import environment
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "results"
 README = ROOT / "README.md"
+# What the units of the matrix have in common; an ablation differs in one of these.
+MATRIX = {"encoder": "lite", "template": "T1", "alpha": 0.0, "space_mode": "", "max_words": 60_000}
+DEFAULT, TUNED = "tuned+endings", "tuned"
 
 
 def spaces() -> str:
@@ -32,15 +35,15 @@ def without_seeds() -> str:
 
 def setups_won() -> str:
     """The head of the benchmark's report: the first list and table after its title."""
-    report = (RESULTS / "xling" / "report.md").read_text(encoding="utf-8")
-    section = report.split("## Setups won, and by how much\n", 1)[1]
+    text = (RESULTS / "xling" / "report.md").read_text(encoding="utf-8")
+    section = text.split("## Setups won, and by how much\n", 1)[1]
     return section.split("\nA setup is a direction", 1)[0].strip()
 
 
 def ablations() -> str:
     """The tables of α and of templates in the report of the ablations."""
-    report = (RESULTS / "ablations" / "report.md").read_text(encoding="utf-8")
-    sections = re.split(r"^#+ ", report, flags=re.MULTILINE)
+    text = (RESULTS / "ablations" / "report.md").read_text(encoding="utf-8")
+    sections = re.split(r"^#+ ", text, flags=re.MULTILINE)
     tables = []
     for title in ("Templates", "α"):
         section = next(one for one in sections if one.startswith(title))
@@ -48,33 +51,17 @@ def ablations() -> str:
     return "\n\n".join(tables)
 
 
-# What the units of the matrix have in common; an ablation differs in one of these.
-MATRIX = {"encoder": "lite", "template": "T1", "alpha": 0.0, "space_mode": "", "max_words": 60_000}
+def _matrix() -> tuple[Any, Any]:
+    """The finished units of the matrix, and their cells; ``finnish``: on one side."""
+    units, _, _, cells = read(RESULTS / "xling")
+    for name, value in MATRIX.items():
+        units, cells = units[units[name] == value], cells[cells[name] == value]
+    return units, cells.assign(finnish=["fi" in pair.split("-") for pair in cells["pair"]])
 
 
-def _units() -> list[dict[str, Any]]:
-    """The finished units of the matrix."""
-    files = sorted((RESULTS / "xling" / "units").glob("*.json"))
-    found = [json.loads(path.read_text(encoding="utf-8")) for path in files]
-    return [
-        outcome
-        for outcome in found
-        if outcome["status"] == "done" and MATRIX.items() <= outcome["unit"].items()
-    ]
-
-
-def _cells() -> dict[tuple[str, ...], dict[str, dict[int, float]]]:
-    """P@1 by (pair, setup, space, direction), system and training seed."""
-    cells: dict[tuple[str, ...], dict[str, dict[int, float]]] = defaultdict(dict)
-    for outcome in _units():
-        unit = outcome["unit"]
-        for name, system in outcome["systems"].items():
-            for way in ("forward", "backward"):
-                cell = cells[
-                    f"{unit['source']}-{unit['target']}", unit["setup"], unit["space"], way
-                ]
-                cell.setdefault(name, {})[unit["training_seed"]] = 100 * system[way]["p@1"]
-    return cells
+def _table(rows: Any, columns: dict[str, str]) -> str:
+    macros = environment().get_template("benchmark/report.md.j2").module
+    return str(macros.table(rows, columns)).strip()
 
 
 def controls() -> str:
@@ -82,83 +69,55 @@ def controls() -> str:
 
     What is trained is a mean over its training seeds; the others draw nothing at random.
     """
-    rows = ["| against | setups | better | level | worse | mean | worst |"]
-    rows.append("|---|---:|---:|---:|---:|---:|---:|")
-    cells = [
-        systems
-        for (pair, _, space, _), systems in _cells().items()
-        if space != "c2" and "fi" not in pair.split("-")
-    ]
-    for ours, other in (
-        ("tuned+endings", "B"),
-        ("tuned+endings", "untuned"),
-        ("tuned", "untuned"),
-    ):
-        gains = [mean(cell[ours].values()) - mean(cell[other].values()) for cell in cells]
-        better, worse = sum(gain > 0 for gain in gains), sum(gain < 0 for gain in gains)
-        level = len(gains) - better - worse
-        rows.append(
-            f"| {ours} against {other} | {len(gains)} | {better} | {level} | {worse} "
-            f"| {mean(gains):+.2f} | {min(gains):+.2f} |"
-        )
-    return "\n".join([*rows, "", *_spread(cells)])
+    _, cells = _matrix()
+    cells = cells[(cells["space"] != "c2") & ~cells["finnish"]]
+    compared = [(DEFAULT, "B"), (DEFAULT, "untuned"), (TUNED, "untuned")]
+    columns = {
+        "Compared": "{one} against {other}",
+        "Setups": "{all}",
+        "Better": "{better}",
+        "Level": "{level}",
+        "Worse": "{worse}",
+        "Mean": "{mean:+.2f}",
+        "Worst": "{worst:+.2f}",
+    }
+    lines = [_table(compared_systems(cells, compared), columns), ""]
+    for system in (DEFAULT, TUNED):
+        own = cells[cells["system"] == system]
+        several = own[own["p@1_sd"].notna()]
+        if len(several):
+            spread, seeds = several["p@1_sd"], several["seeds"].iloc[0]
+            lines.append(
+                f"Over {len(seeds)} training seeds P@1 of {system} has a standard deviation of "
+                f"{spread.mean():.2f} points on average (at most {spread.max():.2f}), in "
+                f"{len(several)} of these {len(own)} setups; the table is of their means."
+            )
+    return "\n".join(lines)
 
 
 def by_language() -> str:
     """The default's mean gain where `lite` knows both languages, and where it does not."""
+    _, cells = _matrix()
+    own = cells[cells["system"] == DEFAULT]
     lines = []
     for title, finnish in (("languages that `lite` knows", False), ("Finnish on one side", True)):
-        means = []
-        for seeds in ("5k", "1k"):
-            gains = [
-                mean(systems["tuned+endings"].values()) - mean(systems["space"].values())
-                for (pair, setup, _, _), systems in _cells().items()
-                if setup == seeds and ("fi" in pair.split("-")) == finnish
-            ]
-            if gains:
-                means.append(f"{mean(gains):+.2f} at {seeds} ({len(gains)} setups)")
-        lines.append(f"- {title}: {', '.join(means)}")
+        means = own[own["finnish"] == finnish].groupby("setup", observed=True)["gain"]
+        found = [f"{one.mean():+.2f} at {setup} ({len(one)} setups)" for setup, one in means]
+        lines.append(f"- {title}: {', '.join(found)}")
     return "\n".join(lines)
-
-
-def _spread(cells: list[dict[str, dict[int, float]]]) -> list[str]:
-    """How much the training seed matters, where several were run."""
-    lines = []
-    for system in ("tuned+endings", "tuned"):
-        several = [list(cell[system].values()) for cell in cells if len(cell[system]) > 1]
-        if not several:
-            continue
-        spreads = [stdev(values) for values in several]
-        lines.append(
-            f"Over {len(several[0])} training seeds P@1 of {system} has a standard deviation of "
-            f"{mean(spreads):.2f} points on average (at most {max(spreads):.2f}), in "
-            f"{len(several)} of these {len(cells)} setups; the table is of their means."
-        )
-    return lines or ["One training seed."]
 
 
 def units_run() -> str:
     """What of the matrix is finished: pairs by seeds and spaces."""
-    pairs: dict[tuple[str, str], list[str]] = defaultdict(list)
-    units = [outcome["unit"] for outcome in _units()]
-    first = min(unit["training_seed"] for unit in units)
-    units = [unit for unit in units if unit["training_seed"] == first]  # the others repeat these
-    for unit in units:
-        pair = f"{unit['source']}-{unit['target']}"
-        pairs[unit["setup"], unit["space"]].append(pair)
+    units, _ = _matrix()
+    units = units[units["training_seed"] == units["training_seed"].min()]  # others repeat these
+    pairs = units.groupby(["setup", "space"], observed=True)["pair"]
     rows = [
-        f"| {setup} | {space} | {', '.join(sorted(found))} |"
-        for (setup, space), found in sorted(pairs.items(), key=lambda row: (row[0][0] != "5k", row))
+        {"setup": setup, "space": space, "pairs": ", ".join(sorted(found))}
+        for (setup, space), found in pairs
     ]
-    return "\n".join(
-        [
-            f"{len(units)} of its 60 units are finished:",
-            "",
-            "| seeds | space | pairs |",
-            "|---|---|---|",
-            *rows,
-        ]
-    )
+    table = _table(rows, {"seeds": "{setup}", "space": "{space}", "pairs": "{pairs}"})
+    return f"{len(units)} of its 60 units are finished:\n\n{table}"
 
 
 SECTIONS = {
@@ -177,10 +136,9 @@ def with_figures(text: str) -> str:
     for name, make in SECTIONS.items():
         start, end = f"<!-- {name} -->\n", f"\n<!-- /{name} -->"
         before, found, rest = text.partition(start)
-        old, ended, after = rest.partition(end)
+        _, ended, after = rest.partition(end)
         if not found or not ended:
             raise SystemExit(f"README.md has no section {name!r} ({start.strip()} … {end.strip()})")
-        del old
         text = before + start + make() + end + after
     return text
 

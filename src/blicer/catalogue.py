@@ -9,22 +9,20 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
-from typing import Any
+from typing import NamedTuple
 
 from blicer.errors import InputError
 
 ALL = "all"
 _LANGUAGE = re.compile(r"[a-z]{2,3}(_[a-z]{1,12}){0,2}")  # Wikipedia's codes: en, zh_yue, be_x_old
-_SIZE = re.compile(r"(\d{1,6})(k?)")
 _MOST_LISTED = 12
 
 
-@dataclass(frozen=True)
-class Item:
+class Item(NamedTuple):
     """One published file."""
 
     url: str
@@ -45,7 +43,7 @@ class Collection:
     test: str = ""
     archive: str = ""  # path of a zip archive with all pairs of a source language, if in one
     names: tuple[str, ...] = ()  # pairs or languages; empty if only the publisher's page lists them
-    sizes: tuple[int, ...] = ()  # source words of the training dictionaries
+    sizes: Sequence[int] = ()  # source words of the training dictionaries
     both_orders: bool = True  # False: each pair is published in one order only
 
     @property
@@ -71,11 +69,10 @@ def _read(file: str) -> str:
     return resources.files("blicer").joinpath(file).read_text("utf-8")
 
 
-def _collection(names: str = "", sizes: Iterable[int] = (), **facts: Any) -> Collection:
-    return Collection(names=tuple(names.split()), sizes=tuple(sizes), **facts)
-
-
-COLLECTIONS = {one["name"]: _collection(**one) for one in json.loads(_read("catalogue.json"))}
+COLLECTIONS = {
+    one["name"]: Collection(**{**one, "names": tuple(one.get("names", "").split())})
+    for one in json.loads(_read("catalogue.json"))
+}
 
 
 @lru_cache(maxsize=1)
@@ -131,18 +128,13 @@ def plan(
     return items, notes
 
 
-def _training_sizes(collection: Collection, sizes: list[str | int]) -> list[int]:
-    wanted = set()
-    for given in sizes:
-        found = _SIZE.fullmatch(str(given).strip().lower())
-        size = int(found[1]) * (1000 if found[2] else 1) if found else 0
-        if size not in collection.sizes:
+def _training_sizes(collection: Collection, wanted: list[str | int]) -> list[int]:
+    known = {name: size for size in collection.sizes for name in (str(size), short_size(size))}
+    for size in wanted:
+        if str(size).lower() not in known:
             there = ", ".join(map(short_size, collection.sizes))
-            raise InputError(
-                f"{collection.name} has no training file of size {given}; it has {there}"
-            )
-        wanted.add(size)
-    return sorted(wanted or collection.sizes)
+            raise InputError(f"{collection.name} has no training file of size {size}, but {there}")
+    return sorted({known[str(size).lower()] for size in wanted} or collection.sizes)
 
 
 def _pairs(collection: Collection, wanted: list[str]) -> tuple[list[str], list[str]]:
@@ -162,14 +154,11 @@ def _pairs(collection: Collection, wanted: list[str]) -> tuple[list[str], list[s
                 f"{turned.split('-')[0]} (in Python, Lexicon.load(...).reverse() turns it)"
             )
         else:
-            related = [
-                one for one in collection.names if set(pair.split("-")) & set(one.split("-"))
-            ]
+            languages = set(pair.split("-"))
+            related = [one for one in collection.names if languages & set(one.split("-"))]
             some = ", ".join((related or list(collection.names))[:_MOST_LISTED])
-            raise InputError(
-                f"{collection.name} has no pair {name}; it has {some} … "
-                f"(all: blicer data list {collection.name})"
-            )
+            there = f"it has {some} … (all: blicer data list {collection.name})"
+            raise InputError(f"{collection.name} has no pair {name}; {there}")
     return list(dict.fromkeys(pairs)), notes
 
 
@@ -178,14 +167,12 @@ def _languages(collection: Collection, wanted: list[str]) -> list[str]:
     codes = [code for name in wanted for code in name.strip().lower().split("-")]
     for code in codes:
         if code == ALL:
-            raise InputError(
-                f"all of {collection.name} is hundreds of gigabytes; name the languages"
-            )
-        if not _LANGUAGE.fullmatch(code):
-            raise InputError(f"{code!r} is no code of a language; expected one such as en")
-        if collection.names and code not in collection.names:
-            raise InputError(
-                f"{collection.name} has no vectors of {code!r}; see `blicer data list`, or "
-                f"{collection.page}"
-            )
+            problem = "all is hundreds of gigabytes; name the languages"
+        elif not _LANGUAGE.fullmatch(code):
+            problem = f"{code!r} is no code of a language; expected one such as en"
+        elif collection.names and code not in collection.names:
+            problem = f"no vectors of {code!r}; see `blicer data list`, or {collection.page}"
+        else:
+            continue
+        raise InputError(f"{collection.name}: {problem}")
     return list(dict.fromkeys(codes))

@@ -10,19 +10,18 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from blicer.config import DEFAULT_ENCODER, Config
 from blicer.errors import FileError
 from blicer.files import atomic_write, check_writable, write_json
 from blicer.progress import note
 
 if TYPE_CHECKING:
-    from blicer.config import Config
     from blicer.evaluation import DirectionResult, Evaluation
     from blicer.lexicon import Lexicon
     from blicer.starter import Starter
@@ -32,60 +31,59 @@ Results = dict[str, Any]
 TRANSLATOR, DICTIONARY = "translator", "dictionary.en-ru.tsv"
 PAGE, RESULTS = "index.html", "results.json"
 CORRECTED_SHOWN, SPOILED_SHOWN = 12, 5
-ENCODER = "lite"
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What to run; the defaults are ``blicer demo``."""
+def run(
+    output: str | Path,
+    *,
+    words: int | None = None,
+    settings: dict[str, Any] | None = None,
+    dictionary_words: int = 2_000,
+    bootstrap: int = 1_000,
+) -> Results:
+    """Align, train, evaluate, write everything to the folder ``output``; return what came out.
 
-    words: int | None = None
-    """Only the most frequent words of each side (all when None)."""
-    scorers: tuple[str, ...] | None = None
-    """What is mixed with CSLS (by default what `lite` comes with)."""
-    settings: dict[str, Any] = field(default_factory=dict)
-    """Settings of the training that differ from those of the preset."""
-    refit: bool = True
-    """Fit on all seeds again once the mixing weights are chosen."""
-    dictionary_words: int = 2_000
-    bootstrap: int = 1_000
-    device: str = "auto"
-
-
-def run(output: str | Path, plan: Plan | None = None) -> Results:
-    """Align, train, evaluate, write everything to the folder ``output``; what came out."""
-    from blicer import starter
-    from blicer.demo_page import page
+    ``words``: only the most frequent ones of each side (default: all). ``settings``: of the
+    training, where they differ from the paper's supervised setup with the embedded encoder.
+    ``dictionary_words``: how many are translated. ``bootstrap``: draws for the intervals.
+    """
+    from blicer import plots, starter  # noqa: F401 - says now if matplotlib is missing
+    from blicer.align import Procrustes
     from blicer.dictionary import induce
-    from blicer.pipeline import ENCODER_SCORERS
+    from blicer.pages import environment
+    from blicer.pipeline import train
 
-    plan, output = plan or Plan(), Path(output)
+    output = Path(output)
     if output.exists() and not output.is_dir():
         raise FileError(output, "is a file; expected a folder, or a name that is free")
+    environment()  # likewise jinja2: now, not after the training
     check_writable(output / PAGE)
     clock = Clock()
     with clock("loading the starter pair"):
-        pair = cut(starter.load(), plan.words)
-    scorers = plan.scorers or ENCODER_SCORERS[ENCODER]
-    results: Results = {"pair": describe(pair), "scorers": list(scorers)}
+        pair = starter.load()
+        if words is not None:
+            pair = pair._replace(source=pair.source.head(words), target=pair.target.head(words))
+    config = Config.resolve(
+        "supervised", defaults={"encoder": DEFAULT_ENCODER}, overrides=settings
+    ).for_training(len(pair.seeds))
     with clock("aligning with Procrustes"):
-        spaces = {"Procrustes": procrustes(pair, plan)}
+        aligner = Procrustes(device=config.device)
+        procrustes: Any = aligner.align(pair.source, pair.target, pair.seeds)
     with clock("aligning with VecMap, fitting the reranker"):
-        translator = train(pair, plan, scorers)
+        translator = train(pair.source, pair.target, pair.seeds, config)
+    systems = {"Procrustes, CSLS": procrustes, "VecMap, CSLS": translator.space}
+    systems["VecMap, reranked"] = translator
     with clock("evaluating on the test dictionary"):
-        results |= measure(pair, translator, spaces, plan)
+        results = {"pair": describe(pair), "scorers": list(config.scorers)}
+        results |= measure(systems, translator, pair.test, bootstrap)
     with clock("writing the translator and a dictionary"):
         translator.save(output / TRANSLATOR)
-        induced = induce(translator, output / DICTIONARY, words=plan.dictionary_words, k=3)
+        induced = induce(translator, output / DICTIONARY, words=dictionary_words, k=3)
     results["dictionary"] = {"words": induced.words, "entries": induced.entries}
-    results["files"] = {
-        "translator": str(output / TRANSLATOR),
-        "dictionary": str(output / DICTIONARY),
-        "page": str(output / PAGE),
-        "results": str(output / RESULTS),
-    }
+    files = {"translator": TRANSLATOR, "dictionary": DICTIONARY, "page": PAGE, "results": RESULTS}
+    results["files"] = {name: str(output / file) for name, file in files.items()}
     results["seconds"] = clock.seconds
-    results["next"] = next_commands(scorers)
+    results["next"] = next_commands(config.scorers)
     write_json(output / RESULTS, results)
     with atomic_write(output / PAGE) as file:
         file.write(page(results))
@@ -106,12 +104,6 @@ class Clock:
         self.seconds[what] = round(time.perf_counter() - start, 2)
 
 
-def cut(pair: Starter, words: int | None) -> Starter:
-    if words is None:
-        return pair
-    return pair._replace(source=pair.source.head(words), target=pair.target.head(words))
-
-
 def describe(pair: Starter) -> Results:
     source, target, seeds, test = pair
     return {
@@ -126,47 +118,19 @@ def describe(pair: Starter) -> Results:
     }
 
 
-def configuration(plan: Plan, scorers: tuple[str, ...]) -> Config:
-    """The paper's supervised setup, with the embedded encoder where it is used."""
-    from blicer.config import Config
-
-    settings = plan.settings
-    if "cross-encoder" in scorers and "encoder" not in settings:
-        settings = {"encoder": ENCODER, **settings}
-    return Config.resolve("supervised", overrides=settings)
-
-
-def procrustes(pair: Starter, plan: Plan) -> Any:
-    from blicer.align import Procrustes
-
-    return Procrustes(device=plan.device).align(pair.source, pair.target, pair.seeds)
-
-
-def train(pair: Starter, plan: Plan, scorers: tuple[str, ...]) -> Translator:
-    from blicer.pipeline import Recipe
-    from blicer.pipeline import train as run_chain
-
-    recipe = Recipe(space="vecmap", scorers=scorers, refit=plan.refit, device=plan.device)
-    return run_chain(pair.source, pair.target, pair.seeds, configuration(plan, scorers), recipe)
-
-
-def measure(pair: Starter, translator: Translator, spaces: dict[str, Any], plan: Plan) -> Results:
-    """Every system on the test dictionary, and what reranking changed."""
+def measure(
+    systems: dict[str, Any], translator: Translator, test: Lexicon, bootstrap: int
+) -> Results:
+    """Every system on the test dictionary; what the last changed against the one before it."""
     from blicer.evaluation import compare, evaluate
 
-    systems: dict[str, Any] = {f"{name}, CSLS": space for name, space in spaces.items()}
-    systems["VecMap, CSLS"] = translator.space
-    systems["VecMap, reranked"] = translator
-    scored = {
-        name: evaluate(system, pair.test, bootstrap=plan.bootstrap)
-        for name, system in systems.items()
-    }
-    before, after = scored["VecMap, CSLS"], scored["VecMap, reranked"]
+    scored = {name: evaluate(one, test, bootstrap=bootstrap) for name, one in systems.items()}
+    before, after = list(scored.values())[-2:]
     calibration = translator.calibration
     return {
         "systems": [{"name": name, **result.to_dict()} for name, result in scored.items()],
-        "gain": compare(after, before, bootstrap=max(plan.bootstrap, 1)).to_dict(),
-        "changes": changes(before, after, translator, pair.test),
+        "gain": compare(after, before, bootstrap=max(bootstrap, 1)).to_dict(),
+        "changes": changes(before, after, translator, test),
         "mixture": translator.mixture.to_dict(),
         "calibration": calibration.to_dict() if calibration else None,
         "held_out": translator.details.get("held_out"),
@@ -228,3 +192,18 @@ def next_commands(scorers: tuple[str, ...]) -> list[str]:
         "blicer evaluate en-fr my-test.tsv",
         "blicer induce en-fr -n 20000 --min-confidence 0.5 -o en-fr.tsv",
     ]
+
+
+def page(results: Results) -> str:
+    """The results as one HTML page that needs no other file; every number on it is among them."""
+    from blicer import plots
+    from blicer.pages import render
+
+    mixture, calibration = results["mixture"], results["calibration"] or {}
+    lams, scores = np.array(mixture["curve"]).T
+    curve = plots.Curve("mixed", lams, 100 * scores, 1 - mixture["weights"]["csls"])
+    alone = ("CSLS alone", 100 * float(scores[0]))
+    pictures = {"curve": plots.curves([curve], "", "λ", "P@1, per cent", baseline=alone)}
+    if found := calibration.get("reliability"):
+        pictures["reliability"] = plots.reliability(found["bins"], "")
+    return render("demo.html.j2", pictures=pictures, **results)

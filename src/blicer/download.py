@@ -19,7 +19,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from time import sleep
 from typing import Any
 from urllib.parse import urlsplit
@@ -31,6 +31,7 @@ from blicer import __version__, progress
 from blicer.catalogue import Item, find_collection, plan
 from blicer.errors import BlicerError, FileError, InputError
 from blicer.files import atomic_write, check_writable, file_sha256, read_json, write_json
+from blicer.io.vectors import HEADER
 
 try:
     import fcntl
@@ -46,7 +47,6 @@ _PIECE, _MEGABYTE = 1 << 16, 1_000_000
 _TEMPORARY = {408, 416, 425, 429, 500, 502, 503, 504}
 _ABSENT = {403, 404, 410}  # Amazon's storage answers 403 for files that do not exist
 _RANGE = re.compile(r"bytes (\d+)-\d+/(\d+)")
-_HEADER = re.compile(rb"[ \t]*(\d{1,15})[ \t]+(\d{1,9})[ \t\r]*")
 _CUT = b"\t"  # ends the first line if ``get`` left words out; readers of vectors ignore it
 _PAGES = (b"<!doctype", b"<html", b"<?xml")
 
@@ -109,11 +109,10 @@ def fetch(
     ``check`` is told whether the part is all, looks at it, and returns how much is there of what is
     wanted (1 is enough; the default, ``float``, wants all). ``attempts``: give up after so many in
     a row without a new byte. ``timeout``: seconds to wait for an answer.
-    If the server gives no length, ``LIMIT_WITHOUT_LENGTH`` bytes are taken at most.
     """
     failures = most = 0
     while True:
-        wait = 0.0
+        wait, allowed = 0.0, attempts
         try:
             return _attempt(url, part, check, timeout)
         except _Damaged as error:
@@ -134,7 +133,7 @@ def fetch(
                 raise DownloadError(url, "is not there", absent=True) from error
             problem = f"no connection to {urlsplit(url).netloc} ({error.reason})"
             if not part.size:  # perhaps there is no network: the user should soon hear of it
-                attempts = min(attempts, _ATTEMPTS_TO_CONNECT)
+                allowed = min(attempts, _ATTEMPTS_TO_CONNECT)
         except (OSError, http.client.HTTPException) as error:
             if isinstance(error, BlockingIOError):
                 raise FileError(part.path, "is being filled by another process") from error
@@ -144,7 +143,7 @@ def fetch(
         if part.size > most:
             most, failures = part.size, 0
         failures += 1
-        if failures >= attempts:
+        if failures >= allowed:
             now = f"{decimal(part.size)} are kept: the same command goes on from there"
             if not part.size:
                 part.discard()
@@ -195,16 +194,20 @@ def _attempt(url: str, part: Part, check: Check, timeout: float) -> None:
 
 
 def _receive(response: Any, part: Part, check: Check) -> None:
-    size, limit = part.size, LIMIT_WITHOUT_LENGTH if part.length is None else part.length
+    size = part.size
     total, next_look = part.length and part.length // _MEGABYTE, size + _MEGABYTE
     with part.path.open("ab") as file, progress.task(f"{part.target.name}, MB", total) as bar:
         if fcntl is not None:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # read1 gives what has arrived: of a piece that a lost connection cuts, nothing is lost.
-        while size < limit and (piece := response.read1(min(_PIECE, limit - size))):
+        while piece := response.read1(_PIECE):
+            problem = ""
             if size == 0 and piece.lstrip().lower().startswith(_PAGES):
-                part.discard()
                 problem = "a web page came instead of the file (does this network ask to log in?)"
+            elif part.length is None and size > LIMIT_WITHOUT_LENGTH:
+                problem = f"has no end: {decimal(size)} came; nothing was kept"
+            if problem:
+                part.discard()
                 raise DownloadError(part.url, problem)
             file.write(piece)
             size += len(piece)
@@ -215,11 +218,8 @@ def _receive(response: Any, part: Part, check: Check) -> None:
                 if share >= 1:
                     return
                 next_look = size + max(_MEGABYTE, int(size / share) - size if share else 0)
-    if part.length is None and size >= limit:
-        part.discard()
-        raise DownloadError(part.url, f"has no end: {decimal(limit)} came; nothing was kept")
-    if part.length is not None and part.size != limit:
-        raise ConnectionError(f"{decimal(limit)} were expected")
+    if part.length not in (None, size):
+        raise ConnectionError(f"{decimal(part.length)} were expected")
     check(True)
 
 
@@ -242,7 +242,7 @@ def _words_of(file: Path) -> tuple[int, bool]:
         line = next(_lines(file, ended=False), b"")
     except (OSError, _Damaged):
         line = b""
-    header = _HEADER.fullmatch(line)
+    header = HEADER.fullmatch(line)
     return (int(header[1]), line.endswith(_CUT)) if header else (0, False)
 
 
@@ -255,24 +255,22 @@ class _WordCount:
     def __call__(self, ended: bool) -> float:
         lines = _lines(self.part.path, ended)
         line = next(lines, b"" if ended else b"0 0")
-        header = _HEADER.fullmatch(line)
+        header, cut = HEADER.fullmatch(line), line.endswith(_CUT)
         if header is None:
-            found = line[:40].decode("utf-8", "replace")
-            problem = "expected the number of words and the dimension on its first line, found"
-            raise self._unusable(f"is not a word2vec text file: {problem} {found!r}")
-        self.said, self.dim, self.ended = int(header[1]), int(header[2]), ended
-        cut = line.endswith(_CUT)
-        if cut and (self.first is None or self.first > self.said):
-            raise self._unusable(f"has only the first {self.said} words")
-        self.words = sum(1 for _ in islice(lines, self.first if self.first or ended else 0))
-        self.whole = ended and not cut and (self.first is None or self.words < self.first)
-        if self.whole and self.part.length is None and self.words < self.said:
-            raise _Damaged(f"it ended after {self.words} of {self.said} words")
-        return self.words / self.first if self.first else 0.0
-
-    def _unusable(self, problem: str) -> DownloadError:
+            start = line[:40].decode("utf-8", "replace")
+            expected = "expected the number of words and the dimension on its first line"
+            problem = f"is not a word2vec text file: {expected}, found {start!r}"
+        elif cut and (self.first is None or self.first > int(header[1])):
+            problem = f"has only the first {int(header[1])} words"
+        else:
+            self.said, self.dim, self.ended = int(header[1]), int(header[2]), ended
+            self.words = sum(1 for _ in islice(lines, self.first if self.first or ended else 0))
+            self.whole = ended and not cut and (self.first is None or self.words < self.first)
+            if self.whole and self.part.length is None and self.words < self.said:
+                raise _Damaged(f"it ended after {self.words} of {self.said} words")
+            return self.words / self.first if self.first else 0.0
         self.part.discard()
-        return DownloadError(self.part.url, problem)
+        raise DownloadError(self.part.url, problem)
 
     def write(self, target: Path) -> None:
         """Write the words that were counted, under a header that says how many."""
@@ -289,11 +287,10 @@ def extract(archive: Path, target: Path) -> None:
     """
     try:
         with zipfile.ZipFile(archive) as opened:
-            files = [info for info in opened.infolist() if not info.is_dir()]
-            names = [PurePosixPath(info.filename.replace("\\", "/")).name for info in files]
-            same = [info for info, name in zip(files, names, strict=True) if name == target.name]
+            names = {info: re.split(r"[/\\]", info.filename)[-1] for info in opened.infolist()}
+            same = [info for info, name in names.items() if name == target.name]
             if not same:
-                pairs = ", ".join(sorted({name.split(".")[0] for name in names} - {""}))
+                pairs = ", ".join(sorted({name.split(".")[0] for name in names.values()} - {""}))
                 raise FileError(archive, f"has no {target.name}; what it has: {pairs}")
             if len({(info.CRC, info.file_size) for info in same}) > 1:
                 raise FileError(archive, f"has {len(same)} different files {target.name}")
@@ -394,15 +391,13 @@ class _Getter:
         missing = [file for file in members if file not in there]
         if members and not missing:
             return
-        vectors = item.file.startswith("vectors/")
-        work = self._vectors if vectors else self._plain
-        fetched = self._guarded(item, self.folder / item.file, work)
+        work = self._vectors if item.file.startswith("vectors/") else self._plain
+        fetched = self._guarded(work, item, self.folder / item.file)
         yield fetched
-        if fetched.status != FAILED:
-            for file in missing:
-                yield self._guarded(item, file, self._member)
+        for file in missing if fetched.status != FAILED else []:
+            yield self._guarded(self._member, item, file)
 
-    def _guarded(self, item: Item, target: Path, work: Callable[[Item, Path], Outcome]) -> Outcome:
+    def _guarded(self, work: Callable[[Item, Path], Outcome], item: Item, target: Path) -> Outcome:
         try:
             return work(item, target)
         except BlicerError as error:
@@ -423,17 +418,14 @@ class _Getter:
                 problem = "is there, but is not the published file (its SHA-256 differs)"
                 raise FileError(target, f"{problem}; move it away, or say --replace")
         part = Part(target)
-        for resumed in (part.size > 0, False):
-            self._fill(item, part)
-            found = file_sha256(part.path)
-            if item.sha256 in (None, found):
-                part.become_target()
-                return _outcome(item, target, FETCHED)
+        self._fill(item, part)
+        if item.sha256 and (found := file_sha256(part.path)) != item.sha256:
             part.discard()
-            if not resumed:  # otherwise what an earlier run left was perhaps bad
-                break
-        problem = f"its SHA-256 is {found}, expected {item.sha256}; nothing was kept"
-        raise DownloadError(part.url, f"is not the published file: {problem}; try --mirror")
+            problem = f"its SHA-256 is {found}, expected {item.sha256}; nothing was kept"
+            problem = f"is not the published file: {problem}; try again, or --mirror"
+            raise DownloadError(part.url, problem)
+        part.become_target()
+        return _outcome(item, target, FETCHED)
 
     def _vectors(self, item: Item, whole: Path) -> Outcome:
         short = whole.with_name(whole.name.removesuffix(".gz"))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from copy import copy
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,9 @@ import numpy as np
 
 from blicer import progress
 from blicer.errors import InputError
+from blicer.io.cache import cached_load
+from blicer.io.matrices import write_safetensors
+from blicer.io.text import write_text
 from blicer.io.vectors import LoadReport, load
 from blicer.languages import validate_tag
 
@@ -31,11 +36,16 @@ class Embeddings:
 
     def __init__(self, words: Iterable[str], vectors: Any, language: str | None = None) -> None:
         self.words = list(words)
-        _check_words(self.words)
+        for row, word in enumerate(self.words):
+            if not isinstance(word, str) or not word:
+                raise InputError(f"word {row} must be a non-empty string, found {word!r}")
+        if len(self.lookup) < len(self.words):
+            twice = next(word for row, word in enumerate(self.words) if self.lookup[word] != row)
+            rows = f"rows {self.words.index(twice)} and {self.lookup[twice]}"
+            raise InputError(f"{twice!r} occurs twice, in {rows}")
         self.vectors = _checked_matrix(self.words, vectors)
         self.language = language
         self.report = LoadReport()
-        self._lookup: dict[str, int] | None = None
 
     @classmethod
     def _trusted(
@@ -44,7 +54,6 @@ class Embeddings:
         """Without the checks, for words and vectors that already passed them."""
         self = cls.__new__(cls)
         self.words, self.vectors, self.language, self.report = words, vectors, language, report
-        self._lookup = None
         return self
 
     @property
@@ -81,14 +90,9 @@ class Embeddings:
             raise InputError(f"max_words must be at least 1, found {max_words}")
         if language is not None:
             validate_tag(language)  # before the work
-        words, vectors, report = load(
-            Path(path),
-            max_words=max_words,
-            lowercase=lowercase,
-            cache=cache,
-            vocabulary=Path(vocabulary) if vocabulary is not None else None,
-            format=format,
-        )
+        found = None if vocabulary is None else Path(vocabulary)
+        read = cached_load if cache else load
+        words, vectors, report = read(Path(path), max_words, lowercase, found, format)
         for line in report.lines():
             progress.note(f"{path}: {line}")
         return cls._trusted(words, vectors, language or report.language, report)
@@ -105,11 +109,8 @@ class Embeddings:
 
     def save(self, path: str | Path) -> None:
         """Write word2vec text (``.vec``, ``.txt``, also with ``.gz``), else a safetensors file."""
-        from blicer.io.matrices import write_safetensors
-        from blicer.io.text import is_text_path, write_text
-
         path = Path(path)
-        if is_text_path(path):
+        if path.name.removesuffix(".gz").endswith((".vec", ".txt")):
             write_text(path, self.words, self.vectors)
         else:
             about = {"language": self.language} if self.language else {}
@@ -135,12 +136,10 @@ class Embeddings:
     def dim(self) -> int:
         return int(self.vectors.shape[1])
 
-    @property
+    @cached_property
     def lookup(self) -> dict[str, int]:
         """Word -> row."""
-        if self._lookup is None:
-            self._lookup = {word: row for row, word in enumerate(self.words)}
-        return self._lookup
+        return {word: row for row, word in enumerate(self.words)}
 
     def head(self, n: int) -> Embeddings:
         """The ``n`` most frequent words (all, if there are fewer); shares memory."""
@@ -152,9 +151,8 @@ class Embeddings:
 
     def with_vectors(self, vectors: Any) -> Embeddings:
         """The same words and language with other vectors, such as mapped ones."""
-        matrix = _checked_matrix(self.words, vectors)
-        other = self._trusted(self.words, matrix, self.language, self.report)
-        other._lookup = self._lookup
+        other = copy(self)
+        other.vectors = _checked_matrix(self.words, vectors)
         return other
 
 
@@ -174,12 +172,3 @@ def _checked_matrix(words: Sequence[str], vectors: Any) -> np.ndarray:
         row = int(np.argmin(finite))
         raise InputError(f"the vector of {words[row]!r} (row {row}) has NaN or infinity in it")
     return matrix
-
-
-def _check_words(words: Sequence[str]) -> None:
-    seen: dict[str, int] = {}
-    for row, word in enumerate(words):
-        if not isinstance(word, str) or not word:
-            raise InputError(f"word {row} must be a non-empty string, found {word!r}")
-        if seen.setdefault(word, row) != row:
-            raise InputError(f"{word!r} occurs twice, in rows {seen[word]} and {row}")

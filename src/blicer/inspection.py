@@ -14,7 +14,7 @@ from blicer.errors import FileError, InputError
 from blicer.io.dictionary import looks_like_header, read_dictionary
 from blicer.io.streams import Stream
 from blicer.io.text import vector_columns
-from blicer.io.vectors import format_of_content, load
+from blicer.io.vectors import load, recognise_format
 from blicer.lexicon import Lexicon
 
 KINDS = ("vectors", "dictionary", "space", "translator")
@@ -61,12 +61,12 @@ def kind_of(path: Path) -> str:
     first = head.partition(b"\n")[0].decode("utf-8", "replace")
     if looks_like_header(*first.split("\t")[:2]):
         return "dictionary"  # words, then scores: without its titles it might be vectors
-    binary = head and format_of_content(path, head) != "text"
-    return "vectors" if binary or vector_columns(head, fewest=3) else "dictionary"
+    vectors = vector_columns(head, fewest=3) or (head and recognise_format(path) != "text")
+    return "vectors" if vectors else "dictionary"
 
 
 def _vectors(path: Path) -> dict[str, Any]:
-    words, vectors, report = load(path, lowercase=False, cache=False)
+    words, vectors, report = load(path, lowercase=False)
     norms = np.linalg.norm(vectors, axis=1)
     named = {"smallest": norms.min(), "median": np.median(norms), "largest": norms.max()}
     return {

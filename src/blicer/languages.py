@@ -26,37 +26,31 @@ _TAG = re.compile(
 )
 # Two-letter codes that were renamed; three-letter codes are always looked up.
 _RENAMED = {"in", "iw", "ji", "jw", "mo", "sh", "tl", "tw", "bh"}
-# Codes that stand for no one language.
-_NO_LANGUAGE = {"und", "mul", "zxx", "mis"}
-# Their dotless ı is the lower case of I.
-_DOTLESS = {"tr", "az"}
+_NO_LANGUAGE = {"und", "mul", "zxx", "mis"}  # codes that stand for no one language
+_DOTLESS = {"tr", "az"}  # their dotless ı is the lower case of I
 _BRACKETED = re.compile(r"\s*[(（][^)）]*[)）]\s*")
 
 
 @lru_cache(maxsize=256)
 def validate_tag(tag: str) -> str:
     """The canonical form of a BCP 47 tag (``zh_tw`` -> ``zh-TW``, ``deu`` -> ``de``)."""
-    match = _TAG.fullmatch(tag.strip().replace("_", "-")) if isinstance(tag, str) else None
+    match = _TAG.fullmatch(str(tag).strip().replace("_", "-"))
     if match is None or match["language"].lower() in _NO_LANGUAGE:
-        raise InputError(
-            f"{tag!r} is not the tag of a language: expected a BCP 47 tag such as 'en', 'pt-BR' "
-            f"or 'yue'{_suggest_tag(tag)}"
-        )
+        expected = "expected a BCP 47 tag such as 'en', 'pt-BR' or 'yue'"
+        raise InputError(f"{tag!r} is not the tag of a language: {expected}{_suggestion(str(tag))}")
     # zh-yue is the old way to write yue
     language = (match["extlang"] or match["language"]).lower()
-    script, region = match["script"], match["region"]
+    script, region = (match["script"] or "").title(), (match["region"] or "").upper()
     if len(language) == 3 or language in _RENAMED:
         from babel.core import get_global
 
-        current = get_global("language_aliases").get(language, language).split("_")
-        language = current[0]
-        for part in current[1:]:  # sh is sr-Latn, prs is fa-AF
+        language, *parts = get_global("language_aliases").get(language, language).split("_")
+        for part in parts:  # sh is sr-Latn, prs is fa-AF
             if len(part) == 4:
                 script = script or part
             else:
                 region = region or part
-    parts = [language, script.title() if script else "", region.upper() if region else ""]
-    return "-".join(part for part in parts if part) + match["rest"].lower()
+    return "-".join(filter(None, (language, script, region))) + match["rest"].lower()
 
 
 @lru_cache(maxsize=256)
@@ -66,13 +60,22 @@ def autonym(tag: str) -> str:
     language = canonical.split("-")[0]
     if language in PAPER_AUTONYMS:
         return PAPER_AUTONYMS[language]
-    name = _cldr_autonym(canonical)
-    if not name:
-        raise InputError(
-            f"no own name is known for the language {tag!r} (CLDR has none): give it with "
-            "--source-name or --target-name, for instance --source-name 'lingua latina'"
-        )
-    return name
+    from babel.core import Locale, UnknownLocaleError
+
+    # The script may change the name (az-Cyrl); variants and extensions never do.
+    short = "_".join(part for part in canonical.split("-")[:3] if len(part) <= 4)
+    for identifier in (short, language):
+        try:
+            locale = Locale.parse(identifier)
+        except (UnknownLocaleError, ValueError):
+            continue
+        # babel answers some unknown tags with English: that is no answer.
+        if locale.language == language and (name := locale.get_language_name(locale)):
+            return _lower(_BRACKETED.sub(" ", name).strip(), language)
+    raise InputError(
+        f"no own name is known for the language {tag!r} (CLDR has none): give it with "
+        "--source-name or --target-name, for instance --source-name 'lingua latina'"
+    )
 
 
 def language_name(tag: str | None, given: str | None = None, *, side: str = "source") -> str:
@@ -90,25 +93,6 @@ def language_name(tag: str | None, given: str | None = None, *, side: str = "sou
     return autonym(tag)
 
 
-def _cldr_autonym(tag: str) -> str | None:
-    from babel.core import Locale, UnknownLocaleError
-
-    language = tag.split("-")[0]
-    # The script may change the name (az-Cyrl); variants and extensions never do.
-    short = "_".join(part for part in tag.split("-")[:3] if part.isalnum() and len(part) <= 4)
-    for identifier in (short, language):
-        try:
-            locale = Locale.parse(identifier)
-        except (UnknownLocaleError, ValueError):
-            continue
-        # babel answers some unknown tags with English: that is no answer.
-        if locale.language == language:
-            name = locale.get_language_name(locale)
-            if name:
-                return _lower(_BRACKETED.sub(" ", name).strip(), language)
-    return None
-
-
 def _lower(name: str, language: str) -> str:
     """Lower case by the rules of the language itself."""
     if language in _DOTLESS:
@@ -116,13 +100,11 @@ def _lower(name: str, language: str) -> str:
     return unicodedata.normalize("NFC", name.lower())
 
 
-def _suggest_tag(text: object) -> str:
+def _suggestion(text: str) -> str:
     """For somebody who wrote ``german`` or ``deutsch``: the tag to write instead."""
-    if not isinstance(text, str):
-        return ""
     from babel.core import Locale
 
     names = {name.lower(): tag for tag, name in Locale("en").languages.items()}
-    names.update({name: tag for tag, name in PAPER_AUTONYMS.items()})
+    names |= {name: tag for tag, name in PAPER_AUTONYMS.items()}
     near = get_close_matches(text.strip().lower(), names, n=1, cutoff=0.8)
     return f" (did you mean {names[near[0]].replace('_', '-')!r}?)" if near else ""

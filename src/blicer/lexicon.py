@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from itertools import compress, repeat
+from itertools import compress, islice
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -59,21 +59,17 @@ class Coverage:
 
     def lines(self) -> list[str]:
         said = [f"{self.pairs_found} of {self.pairs} pairs are in both vocabularies"]
-        for side, found, words, missing in (
-            ("source", self.source_found, self.source_words, self.missing_source),
-            ("target", self.target_found, self.target_words, self.missing_target),
+        for side, words, found, some in (
+            ("source", self.source_words, self.source_found, self.missing_source),
+            ("target", self.target_words, self.target_found, self.missing_target),
         ):
-            if missing:
-                sample = ", ".join(missing[:_SAMPLE])
-                more = ", ..." if words - found > _SAMPLE else ""
-                said.append(
-                    f"{words - found} of {words} {side} words are not in the {side} vocabulary: "
-                    f"{sample}{more}"
-                )
+            if missing := words - found:
+                sample = ", ".join([*some, *["..."] * (missing > len(some))])
+                where = f"not in the {side} vocabulary: {sample}"
+                said.append(f"{missing} of {words} {side} words are {where}")
         if self.other_form:
-            said.append(
-                f"{self.other_form} words were found in their other Unicode form (NFC or NFD)"
-            )
+            form = "found in their other Unicode form (NFC or NFD)"
+            said.append(f"{self.other_form} words were {form}")
         return said
 
     def to_dict(self) -> dict[str, Any]:
@@ -90,15 +86,14 @@ def find_words(words: Iterable[str], vocabulary: Vocabulary) -> tuple[dict[str, 
     rows: dict[str, int] = {}
     other_form = 0
     for word in words:
-        row = lookup.get(word)
-        if row is None and not word.isascii():
-            for form in ("NFC", "NFD"):
-                row = lookup.get(unicodedata.normalize(form, word))
-                if row is not None:
-                    other_form += 1
-                    break
-        if row is not None:
-            rows[word] = row
+        if word in lookup:
+            rows[word] = lookup[word]
+        elif not word.isascii():
+            forms = (unicodedata.normalize(form, word) for form in ("NFC", "NFD"))
+            row = next((lookup[form] for form in forms if form in lookup), None)
+            if row is not None:
+                rows[word] = row
+                other_form += 1
     return rows, other_form
 
 
@@ -110,12 +105,12 @@ class Lexicon:
     """
 
     def __init__(self, pairs: Iterable[Pair], *, report: LoadReport | None = None) -> None:
-        times = Counter(map(_checked, pairs))
-        self.pairs: list[Pair] = list(times)
-        self.times: dict[Pair, int] = {pair: n for pair, n in times.items() if n > 1}
-        """How often a pair was listed, if more than once; the fit of a map counts it as often."""
-        # What loading dropped or found odd.
-        self.report = report if report is not None else LoadReport()
+        # How often each pair was listed; the fit of a map counts it as often.
+        self.times: Counter[Pair] = Counter(map(_checked, pairs))
+        self.pairs: list[Pair] = list(self.times)
+        self.report = (
+            LoadReport() if report is None else report
+        )  # what loading dropped or found odd
 
     @classmethod
     def load(
@@ -179,14 +174,10 @@ class Lexicon:
         return iter(self.pairs)
 
     def __contains__(self, pair: object) -> bool:
-        return (
-            isinstance(pair, tuple) and len(pair) == 2 and pair[1] in self.targets.get(pair[0], ())
-        )
+        return pair in self.times
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Lexicon) and self.pairs == other.pairs
-
-    __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         return f"Lexicon({len(self.pairs)} pairs, {len(self.targets)} source words)"
@@ -216,17 +207,17 @@ class Lexicon:
 
     def numbered(self) -> Integers:
         """Index pairs of every pair as often as listed; words are numbered as they first occur."""
-        numbers: tuple[dict[str, int], dict[str, int]] = ({}, {})
-        rows = [
-            [numbers[side].setdefault(word, len(numbers[side])) for side, word in enumerate(pair)]
-            for pair in self.listed()
-        ]
+        source = {word: row for row, word in enumerate(self.targets)}
+        target = {word: row for row, word in enumerate(self._target_words())}
+        rows = [(source[left], target[right]) for left, right in self.listed()]
         return np.array(rows, dtype=np.int64).reshape(-1, 2)
+
+    def _target_words(self) -> dict[str, None]:
+        return dict.fromkeys(target for _, target in self.pairs)
 
     def listed(self) -> Iterator[Pair]:
         """Every pair as often as it was listed."""
-        for pair in self.pairs:
-            yield from repeat(pair, self.times.get(pair, 1))
+        return self.times.elements()
 
     def indices(
         self, source: Vocabulary, target: Vocabulary, *, repeated: bool = False
@@ -236,7 +227,7 @@ class Lexicon:
         Distinct, or as often as they were listed if ``repeated``.
         """
         source_rows, _ = find_words(self.targets, source)
-        target_rows, _ = find_words(dict.fromkeys(word for _, word in self.pairs), target)
+        target_rows, _ = find_words(self._target_words(), target)
         found = [
             (source_rows[left], target_rows[right])
             for left, right in self.listed()
@@ -247,10 +238,12 @@ class Lexicon:
 
     def coverage(self, source: Vocabulary, target: Vocabulary) -> Coverage:
         """What the two vocabularies hold of this lexicon, with some of the missing words."""
-        target_words = dict.fromkeys(word for _, word in self.pairs)
+        target_words = self._target_words()
         source_rows, source_other = find_words(self.targets, source)
         target_rows, target_other = find_words(target_words, target)
         found = [pair for pair in self.pairs if pair[0] in source_rows and pair[1] in target_rows]
+        missing_source = (word for word in self.targets if word not in source_rows)
+        missing_target = (word for word in target_words if word not in target_rows)
         return Coverage(
             pairs=len(self.pairs),
             pairs_found=len(found),
@@ -260,12 +253,8 @@ class Lexicon:
             target_found=len(target_rows),
             queries_found=len({source for source, _ in found}),
             other_form=source_other + target_other,
-            missing_source=tuple(word for word in self.targets if word not in source_rows)[
-                :_SAMPLE
-            ],
-            missing_target=tuple(word for word in target_words if word not in target_rows)[
-                :_SAMPLE
-            ],
+            missing_source=tuple(islice(missing_source, _SAMPLE)),
+            missing_target=tuple(islice(missing_target, _SAMPLE)),
         )
 
 

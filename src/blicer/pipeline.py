@@ -237,7 +237,7 @@ def make_aligner(config: Config) -> Aligner:
 
 def seed_pairs(pair: LanguagePair, seeds: Lexicon) -> Pairs:
     """The seed pairs in both vocabularies as indices; too few to train on raise ``InputError``."""
-    known = seed_indices(pair.source, pair.target, seeds, method="training")
+    known = seed_indices(pair.source, pair.target, seeds)
     if (found := count(known)) < FEWEST_SEEDS:
         raise InputError(
             f"only {found} of {len(seeds)} seed pairs are in both vocabularies; "

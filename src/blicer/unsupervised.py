@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from blicer.align import aligner_class
-from blicer.align.linear import unit_
+from blicer.align.base import unit_
 from blicer.config import AUTO, Config
 from blicer.encoders.words import WordEncoder
 from blicer.errors import BlicerError, InputError
@@ -159,7 +159,9 @@ def find_space(
             # No numeral, no word spelled alike: this start does not exist for this pair.
             tried.append({"start": start, "converged": False, "verdict": str(error)})
         else:
-            reached = {key: space.settings.get(key) for key in ("objective", "trust", "verdict")}
+            reached = {
+                key: space.settings.get(key) for key in ("objective", "convergence", "verdict")
+            }
             good = bool(space.settings.get("converged", True))
             tried.append({"start": start, "converged": good, **reached})
             if good:

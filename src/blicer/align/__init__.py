@@ -1,6 +1,7 @@
-"""The spaces: two monolingual vector sets and seeds in, one shared space out (METHOD.md §6).
+"""Aligners: two monolingual vector sets and seed pairs in, one shared space out.
 
-One file a method, all of one shape (``base.Aligner``). Names load on first use.
+Each method is one file with one ``Aligner`` (docs/method.md §6) and one line in ``METHODS``.
+Classes are imported on first use.
 """
 
 from __future__ import annotations
@@ -8,53 +9,46 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from blicer.errors import InputError
+
 if TYPE_CHECKING:
     from blicer.align.base import Aligner
     from blicer.align.contrastive import Contrastive
-    from blicer.align.encoder_mix import Mixed
+    from blicer.align.encoder_mix import EncoderMix
     from blicer.align.procrustes import Procrustes
     from blicer.align.rcsls import RCSLS
     from blicer.align.space import Space
     from blicer.align.vecmap import VecMap
 
-__all__ = ["METHODS", "RCSLS", "Aligner", "Contrastive", "Mixed", "Procrustes", "Space", "VecMap"]
-
-_HOME = {
-    "Aligner": "base",
-    "Contrastive": "contrastive",
-    "Mixed": "encoder_mix",
-    "Procrustes": "procrustes",
-    "RCSLS": "rcsls",
-    "Space": "space",
-    "VecMap": "vecmap",
-}
+__all__ = ["RCSLS", "Aligner", "Contrastive", "EncoderMix", "Procrustes", "Space", "VecMap"]
 
 METHODS = {
-    "procrustes": "Procrustes",
-    "vecmap": "VecMap",
-    "rcsls": "RCSLS",
-    "c1": "Contrastive",
-    "c2": "Mixed",
+    "procrustes": ("procrustes", "Procrustes"),
+    "vecmap": ("vecmap", "VecMap"),
+    "rcsls": ("rcsls", "RCSLS"),
+    "c1": ("contrastive", "Contrastive"),
+    "c2": ("encoder_mix", "EncoderMix"),
 }
-"""What a method is called on the command line, and its class here."""
+"""Name of a method on the command line, its module and its class."""
 
 
-def aligner_class(name: str) -> Any:
-    if name not in METHODS:
-        from blicer.errors import InputError
-
-        raise InputError(
-            f"there is no space {name!r}; give one of {', '.join(METHODS)} or the folder of a "
-            "saved space"
-        )
-    return __getattr__(METHODS[name])
+def aligner_class(method: str) -> type[Aligner]:
+    """The class of a method, by its name on the command line; unknown names raise InputError."""
+    if method not in METHODS:
+        raise InputError(f"there is no space {method!r}; expected one of {', '.join(METHODS)}")
+    found: type[Aligner] = __getattr__(METHODS[method][1])
+    return found
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    homes = {kind: module for module, kind in METHODS.values()} | {
+        "Aligner": "base",
+        "Space": "space",
+    }
+    if name not in homes:
         raise AttributeError(f"module 'blicer.align' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"blicer.align.{_HOME[name]}"), name)
+    return getattr(importlib.import_module(f"blicer.align.{homes[name]}"), name)
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return [*__all__, "METHODS", "aligner_class"]

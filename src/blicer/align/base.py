@@ -1,28 +1,28 @@
-"""The shape that every method has: hyper-parameters in the constructor, data in ``align``."""
+"""What every method shares: the ``Aligner`` interface, seeds as indices, linear algebra.
+
+Word matrices are float32 tensors (words, dimensions) that may have millions of rows, so they are
+changed in place, block by block (functions that end in ``_``). Matrices of size (dimensions,
+dimensions) are float64 on the CPU: that costs nothing and saves the small singular values.
+"""
 
 from __future__ import annotations
 
-import inspect
 import unicodedata
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
 from itertools import islice
+from numbers import Integral, Real
+from operator import ge, gt, le, lt
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from blicer.align.linear import (
-    centre_,
-    matrix,
-    normalise_,
-    principal_directions,
-    reduce,
-    unit_,
-)
 from blicer.align.space import DESCRIPTION, Space
 from blicer.embeddings import Embeddings
 from blicer.encoders.loading import encoder_version
@@ -35,157 +35,127 @@ from blicer.stage_cache import stage, stage_folder
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-
-# === align.seed_problems ===
-SHOWN = 5  # missing words in a sentence
+Pairs = NDArray[np.int64]  # (n, 2): source index, target index
+Seeds = Pairs | None  # None in modes that need no seeds
+Folder = Path | None  # None where nothing is kept on disk
+Maps = tuple[Tensor | None, Tensor | None]  # of source and target; None leaves a side as it is
+BLOCK_ROWS = 16_384
+PCA_WORDS = 20_000
+FEW = 0.1  # share of usable seed pairs below which the likely reason is reported
+SHOWN = 5  # missing words in a message
 LOOKED_AT = 2000  # words that decide on a script
+_LIMITS = {"at least": ge, "above": gt, "at most": le, "below": lt}
+_KINDS: dict[str, tuple[Any, str]] = {
+    "bool": (bool, "true or false"),
+    "int": (Integral, "a whole number"),
+    "float": (Real, "a number"),
+    "str": (str, "a text"),
+    "Mapping[str, Any]": (Mapping, "a table of settings"),
+}
 
 
-def sample(words: Iterable[str]) -> str:
-    """The first few distinct words, quoted."""
-    return ", ".join(f"'{word}'" for word in islice(dict.fromkeys(words), SHOWN))
+def setting(default: Any, help: str, *, choices: Iterable[str] = (), **limits: float) -> Any:
+    """Declare a hyper-parameter: its default, what it means, and which values it may have.
+
+    ``choices`` are the texts allowed; ``at_least``, ``above``, ``at_most`` and ``below`` bound
+    numbers.
+    """
+    bounds = {name.replace("_", " "): value for name, value in limits.items()}
+    return field(default=default, metadata={"help": help, "choices": [*choices], "limits": bounds})
 
 
-def likely_reasons(source: Embeddings, target: Embeddings, seeds: Lexicon) -> list[str]:
-    """Sentences, most telling first; never empty."""
-    now = len(seeds.indices(source, target))
-    reversed_pairs = len(seeds.reverse().indices(source, target))
-    if reversed_pairs > now:
-        return [
-            f"the columns are swapped ({reversed_pairs} of {len(seeds)} pairs are found the other "
-            "way round)"
-        ]
-    reasons = []
-    for side, embeddings, words in (
-        ("source", source, [a for a, _ in seeds]),
-        ("target", target, [b for _, b in seeds]),
-    ):
-        missing = [word for word in words if word not in embeddings]
-        if not missing:
-            continue
-        folded = {word.casefold() for word in embeddings.words}
-        other_case = sum(word.casefold() in folded for word in missing)
-        seed_script, own_script = main_script(missing), main_script(embeddings.words)
-        if other_case:
-            reasons.append(
-                f"{other_case} of {len(missing)} missing {side} words are in the vocabulary in "
-                "another case (load both with the same lowercase setting)"
-            )
-        elif seed_script and own_script and seed_script != own_script:
-            reasons.append(
-                f"the {side} seed words are written in {seed_script.capitalize()} script, the "
-                f"{side} vocabulary in {own_script.capitalize()}"
-            )
-    return reasons or ["the seeds and the vectors are of other languages or other kinds of words"]
-
-
-def main_script(words: Iterable[str]) -> str | None:
-    """The script most letters are in, by the first word of their Unicode names."""
-    counts: Counter[str] = Counter()
-    for word in islice(words, LOOKED_AT):
-        for letter in word:
-            if letter.isalpha():
-                counts[unicodedata.name(letter, "UNKNOWN").split()[0]] += 1
-    return counts.most_common(1)[0][0] if counts else None
-
-
-# === align.base ===
-UNIT_CENTRE_UNIT = ("unit", "centre", "unit")
-FEW = 0.1  # below this share of usable seed pairs the likely reason is said
-
-
+@dataclass(kw_only=True)
 class Aligner(ABC):
     """A way to bring two vector sets into one space.
 
-    A subclass gives its name, its presets, and ``align``. Its constructor takes keyword
-    hyper-parameters only and keeps each under its own name, so that ``settings`` can list them.
+    A subclass is a dataclass whose fields are its hyper-parameters (``setting``), checked in one
+    place. The first line of its docstring is its help text.
     """
 
-    work: Path | None = None
-    """A folder for what a killed run should find again; a method may leave it unused."""
     method: ClassVar[str]
+    """Name on the command line."""
     presets: ClassVar[Mapping[str, Mapping[str, Any]]]
+    """Modes, such as supervised, and the settings of each."""
 
-    @abstractmethod
-    def align(self, source: Embeddings, target: Embeddings, seeds: Lexicon | None = None) -> Space:
-        """Map both vocabularies into one space."""
+    device: str = setting("auto", "auto, cpu, cuda, cuda:1 or mps")
 
-    def kept(
+    def __post_init__(self) -> None:
+        for one in fields(self):
+            _check(self.method, one.name, getattr(self, one.name), str(one.type), one.metadata)
+
+    @classmethod
+    def usual_mode(cls, preset: str) -> str:
+        """The mode that goes with a setup of the paper; the seeds of zero-shot are few."""
+        return "semi_supervised" if preset == "zero_shot" else preset
+
+    def align(
         self,
         source: Embeddings,
         target: Embeddings,
         seeds: Lexicon | None = None,
         *,
-        k_csls: int | None = None,
+        work: Folder = None,
     ) -> Space:
-        """``align``, or the space that it made of the same data before, from ``work``.
+        """Map both vocabularies into one space.
 
-        With ``k_csls`` its hubness is kept too, which on large vocabularies takes longer to measure
-        than some maps to fit.
+        ``seeds``: word pairs, source first; None for modes that need none. ``work``: a folder
+        where a killed run finds its finished parts again (None: nothing is kept).
         """
-        folder = self.place(source, target, seeds)
-        if folder is None:
-            return self.align(source, target, seeds)
-        with stage(folder):
-            return self._kept(folder, source, target, seeds, k_csls)
+        pairs = None if seeds is None else seed_indices(source, target, seeds)
+        return self.fit(source, target, pairs, work=work)
 
-    def _kept(
-        self,
-        folder: Path,
-        source: Embeddings,
-        target: Embeddings,
-        seeds: Lexicon | None,
-        k_csls: int | None,
+    @abstractmethod
+    def fit(
+        self, source: Embeddings, target: Embeddings, pairs: Seeds, *, work: Folder = None
     ) -> Space:
-        there = (folder / DESCRIPTION).is_file()
-        if there:
-            note(f"{self.method}: taken from {folder}")
-            space = Space.load(folder)
-            space.source.language, space.target.language = source.language, target.language
-        else:
-            space = self.align(source, target, seeds)
-        if k_csls is not None and space.hubness_k != k_csls:
-            there = False
-            space.use_k_csls(k_csls)
-            space.measure_hubness()
-        if not there:
-            space.save(folder)
-        return space
+        """``align`` with seeds as word indices (n, 2); a repeated pair counts as often."""
 
     def fit_cached(
         self,
         source: Embeddings,
         target: Embeddings,
-        pairs: np.ndarray | None,
+        pairs: Seeds,
         *,
-        work: Path | None,
+        work: Folder,
         k_csls: int | None = None,
     ) -> Space:
-        seeds = None
-        if pairs is not None:
-            seeds = Lexicon((source.words[a], target.words[b]) for a, b in pairs.tolist())
-        self.work = work
-        return self.kept(source, target, seeds, k_csls=k_csls)
+        """``fit``, or the space that it made of the same data before, cached in ``work``.
 
-    @classmethod
-    def usual_mode(cls, preset: str) -> str:
-        table = {("vecmap", "semi_supervised"): "supervised", ("vecmap", "zero_shot"): "supervised"}
-        usual = "semi_supervised" if preset == "zero_shot" else preset
-        return table.get((cls.method, preset), usual)
+        ``work``: None caches nothing. ``k_csls``: with it the hubness is cached too, which on
+        large vocabularies takes longer to measure than some maps to fit.
+        """
+        if work is None:
+            return self.fit(source, target, pairs)
+        folder = self.cache_folder(source, target, pairs, work)
+        with stage(folder):
+            cached = (folder / DESCRIPTION).is_file()
+            if cached:
+                note(f"{self.method}: taken from {folder}")
+                space = Space.load(folder)
+                space.source.language, space.target.language = source.language, target.language
+            else:
+                space = self.fit(source, target, pairs, work=work)
+            if k_csls is not None and space.hubness_k != k_csls:
+                cached = False
+                space.use_k_csls(k_csls)
+                space.measure_hubness()
+            if not cached:
+                space.save(folder)
+        return space
 
-    def place(self, source: Embeddings, target: Embeddings, seeds: Lexicon | None) -> Path | None:
-        """Where ``kept`` keeps the space of this data."""
-        if self.work is None:
-            return None
-        data = digest(list(source.words), list(target.words), source.vectors, target.vectors)
-        known = None if seeds is None else list(seeds.listed())
+    def cache_folder(
+        self, source: Embeddings, target: Embeddings, pairs: Seeds, work: Path
+    ) -> Path:
+        """Where ``fit_cached`` keeps the space of this data: named after a hash of all inputs."""
+        data = digest(source.words, target.words, source.vectors, target.vectors)
+        known = None if pairs is None else digest(pairs)
         # Other weights under the same name are another encoder.
         encoder = encoder_version(getattr(self, "encoder", ""))
-        return stage_folder(self.work, "space", data, self.method, self.settings, known, encoder)
+        return stage_folder(work, "space", data, self.method, self.settings, known, encoder)
 
     @classmethod
     def preset(cls, name: str, **overrides: Any) -> Self:
-        """The settings of a setup of the paper (supervised, semi_supervised, unsupervised)."""
+        """The settings of a mode (supervised, semi_supervised, unsupervised, ...)."""
         key = name.replace("-", "_")
         if key not in cls.presets:
             raise InputError(
@@ -195,29 +165,33 @@ class Aligner(ABC):
 
     @classmethod
     def configured(cls, settings: Mapping[str, Any]) -> Self:
-        """An instance from named settings; an unknown name is the user's mistake, and said."""
-        unknown = sorted(set(settings) - set(cls.setting_names()))
-        if unknown:
+        """An instance from named settings; unknown names raise InputError."""
+        names = cls.setting_names()
+        if unknown := sorted(set(settings) - set(names)):
             raise InputError(
-                f"{cls.method} has no setting {unknown[0]!r}; "
-                f"it has {', '.join(cls.setting_names())}"
+                f"{cls.method} has no setting {unknown[0]!r}; it has {', '.join(names)}"
             )
-        for name, value in settings.items():
-            expected = str(inspect.signature(cls.__init__).parameters[name].annotation)
-            if not _is_of_type(value, expected):
-                raise InputError(
-                    f"the setting {name} of {cls.method} is {value!r}; expected {expected}"
-                )
         return cls(**settings)
 
     @classmethod
     def setting_names(cls) -> list[str]:
-        return [name for name in inspect.signature(cls.__init__).parameters if name != "self"]
+        return [one.name for one in fields(cls)]
+
+    @classmethod
+    def help(cls) -> str:
+        """One line on the method."""
+        return (cls.__doc__ or "").split("\n")[0]
 
     @property
     def settings(self) -> dict[str, Any]:
         """The hyper-parameters, as given to the constructor."""
         return {name: getattr(self, name) for name in self.setting_names()}
+
+    def needed(self, pairs: Seeds) -> Pairs:
+        """The seed pairs of a mode that cannot do without."""
+        if pairs is None:
+            raise InputError(f"{self.method} in this mode needs seed pairs, and none were given")
+        return pairs
 
     def space(
         self, source: Embeddings, target: Embeddings, x: Tensor, y: Tensor, **outcome: Any
@@ -231,99 +205,197 @@ class Aligner(ABC):
         )
 
 
-def check_at_least(**limits: tuple[float | None, float]) -> None:
-    """Each setting with its least value; one that is None is left open."""
-    for name, (value, least) in limits.items():
-        if value is not None and value < least:
-            raise InputError(f"{name} is {value}; expected at least {least}")
+def _check(method: str, name: str, value: Any, annotation: str, about: Mapping[str, Any]) -> None:
+    """Raise InputError unless the value has the type and the range that were declared."""
+    choices, limits = about["choices"], about["limits"]
+    kinds = [kind for kind in annotation.split(" | ") if kind != "None"]
+    if value is None and "None" in annotation:
+        return
+    numeric = isinstance(value, Real) and not isinstance(value, bool)
+    fits = any(
+        isinstance(value, _KINDS[kind][0]) and isinstance(value, bool) == (kind == "bool")
+        for kind in kinds
+    )
+    if isinstance(value, str) and choices:
+        fits = fits and value in choices
+    if numeric:
+        fits = fits and all(_LIMITS[key](value, bound) for key, bound in limits.items())
+    if fits:
+        return
+    expected = (
+        [f"one of {', '.join(choices)}" if len(choices) > 1 else choices[0]] if choices else []
+    )
+    for kind in kinds:
+        if kind != "str" or not choices:
+            within = [f"{key} {bound:g}" for key, bound in limits.items()]
+            expected.append(" ".join([_KINDS[kind][1], " and ".join(within)]).strip())
+    raise InputError(f"{method}: {name} is {value!r}; expected {' or '.join(expected)}")
 
 
-def _is_of_type(value: Any, annotation: str) -> bool:
-    """Whether a value given by name (a command line, a file) fits ``int``, ``float | None``, …"""
-    plain = {"bool": bool, "int": int, "float": (int, float), "str": str, "None": type(None)}
-    names = [name.strip() for name in annotation.split("|")]
-    if not set(names) <= set(plain):
-        return True  # of a richer type: its constructor checks it
-    if isinstance(value, bool):
-        return "bool" in names
-    return any(isinstance(value, plain[name]) for name in names)  # type: ignore[arg-type]
+def seed_indices(source: Embeddings, target: Embeddings, seeds: Lexicon) -> Pairs:
+    """Rows (n, 2) of the seed pairs that both vocabularies hold, each as often as it was listed.
 
-
-def seeds_to_indices(
-    source: Embeddings, target: Embeddings, seeds: Lexicon | None, *, method: str = "this method"
-) -> np.ndarray:
-    """Rows (pairs, 2) int64 of the seed pairs that both vocabularies hold; at least one.
-
-    A pair that the user listed twice is there twice, and counts twice.
+    Reports how many are missing, and the likely reason if most are; raises InputError if all are
+    missing or the columns are swapped.
     """
-    if seeds is None:
-        raise InputError(f"{method} in this mode needs seed pairs, and none were given")
     if len(seeds) == 0:
         raise InputError("the seed dictionary is empty; expected at least one pair")
-    pairs = seeds.indices(source, target)
-    turned = len(seeds.reverse().indices(source, target))
-    if turned > 2 * len(pairs) > 0:  # names that both languages share are found either way
+    pairs = seeds.indices(source, target, repeated=True)
+    found = len(np.unique(pairs, axis=0))
+    swapped = len(seeds.reverse().indices(source, target))
+    if swapped > 2 * found > 0:  # names that both languages share are found either way
         raise InputError(
-            f"the columns of the seeds are swapped: {len(pairs)} of {len(seeds)} pairs are in the "
-            f"vocabularies as they stand, {turned} the other way round"
+            f"the columns of the seeds are swapped: {found} of {len(seeds)} pairs are in the "
+            f"vocabularies as they stand, {swapped} the other way round"
         )
-    if len(pairs) >= FEW * len(seeds) and len(pairs) > 0:
-        if len(pairs) < len(seeds):
-            note(
-                f"{len(seeds) - len(pairs)} of {len(seeds)} seed pairs are not in the vocabularies"
-            )
-        return seeds.indices(source, target, repeated=True)
-    reasons = likely_reasons(source, target, seeds)
-    missing_source = sample([a for a, _ in seeds if a not in source])
-    missing_target = sample([b for _, b in seeds if b not in target])
-    missing = " and ".join(
-        f"{words} from the {side} vocabulary"
-        for side, words in (("source", missing_source), ("target", missing_target))
-        if words
+    if found >= FEW * len(seeds) and found > 0:
+        if found < len(seeds):
+            note(f"{len(seeds) - found} of {len(seeds)} seed pairs are not in the vocabularies")
+        return pairs
+    reasons, missing = [], []
+    for side, embeddings, words in (
+        ("source", source, dict.fromkeys(word for word, _ in seeds)),
+        ("target", target, dict.fromkeys(word for _, word in seeds)),
+    ):
+        absent = [word for word in words if word not in embeddings]
+        if absent:
+            sample = ", ".join(f"'{word}'" for word in absent[:SHOWN])
+            missing.append(f"{sample} from the {side} vocabulary")
+            reasons += _likely_reason(side, absent, embeddings)
+    if swapped > found:
+        reasons = [f"the columns are swapped ({swapped} of {len(seeds)} pairs are found then)"]
+    reasons = reasons or ["the seeds and the vectors are of other languages or kinds of words"]
+    message = (
+        f"{f'only {found}' if found else 'none'} of the {len(seeds)} seed pairs are in both "
+        f"vocabularies; missing are {' and '.join(missing) or 'pairs'}; likely reason: "
+        f"{'; '.join(reasons)}"
     )
-    found = "none" if len(pairs) == 0 else f"only {len(pairs)}"
-    sentence = (
-        f"{found} of the {len(seeds)} seed pairs are in both vocabularies; missing are "
-        f"{missing or 'pairs'}; likely reason: {'; '.join(reasons)}"
-    )
-    if len(pairs) == 0:
-        raise InputError(sentence)
-    note(sentence)
+    if found == 0:
+        raise InputError(message)
+    note(message)
     return pairs
 
 
-seed_indices = seeds_to_indices
+def _likely_reason(side: str, missing: list[str], embeddings: Embeddings) -> list[str]:
+    """Another case, or another script."""
+    folded = {word.casefold() for word in embeddings.words}
+    if other_case := sum(word.casefold() in folded for word in missing):
+        return [
+            f"{other_case} of {len(missing)} missing {side} words are in the vocabulary in another "
+            "case (load both with the same lowercase setting)"
+        ]
+    seeds, own = _main_script(missing), _main_script(embeddings.words)
+    if seeds and own and seeds != own:
+        return [f"the {side} seed words are written in {seeds} script, the vocabulary in {own}"]
+    return []
+
+
+def _main_script(words: Iterable[str]) -> str | None:
+    """The script most letters are in, by the first word of their Unicode names."""
+    letters = (letter for word in islice(words, LOOKED_AT) for letter in word if letter.isalpha())
+    counts = Counter(unicodedata.name(letter, "UNKNOWN").split()[0] for letter in letters)
+    return counts.most_common(1)[0][0].capitalize() if counts else None
 
 
 def prepare(
-    source: Embeddings,
-    target: Embeddings,
-    *,
-    normalisation: tuple[str, ...] = UNIT_CENTRE_UNIT,
-    device: torch.device,
+    source: Embeddings, target: Embeddings, *, centre: bool = True, device: torch.device
 ) -> tuple[Tensor, Tensor]:
-    """Normalised copies of both matrices, of one dimension.
+    """Copies of both matrices with unit rows (unit, centred, unit again), of one dimension.
 
-    When the dimensions differ, the wider side is reduced to the narrower by PCA of its
-    normalised vectors (centred for that, if they are not yet), to unit length.
+    If the dimensions differ, the wider side is reduced to the narrower by PCA of its centred rows.
     """
-    for side, embeddings in (("source", source), ("target", target)):
-        if len(embeddings) == 0:
-            raise InputError(f"the {side} vectors hold no word; expected at least one")
-    x = normalise_(matrix(source.vectors, device), normalisation)
-    y = normalise_(matrix(target.vectors, device), normalisation)
-    if source.dim == target.dim:
-        return x, y
+    for name, side in (("source", source), ("target", target)):
+        if len(side) == 0:
+            raise InputError(f"the {name} vectors hold no word; expected at least one")
     narrow = min(source.dim, target.dim)
-    side, wide = ("source", source.dim) if source.dim > narrow else ("target", target.dim)
-    note(f"the {side} vectors have {wide} dimensions: reduced by PCA to {narrow}, as the others")
-    if side == "source":
-        return _narrowed(x, narrow, normalisation), y
-    return x, _narrowed(y, narrow, normalisation)
+    ready = []
+    for name, side in (("source", source), ("target", target)):
+        rows = unit_(matrix(side.vectors, device))
+        if centre:
+            unit_(centre_(rows))
+        if side.dim > narrow:
+            note(f"the {name} vectors have {side.dim} dimensions: reduced by PCA to {narrow}")
+            rows = unit_(reduce(rows if centre else centre_(rows), narrow))
+        ready.append(rows)
+    return ready[0], ready[1]
 
 
-def _narrowed(rows: Tensor, dimensions: int, normalisation: tuple[str, ...]) -> Tensor:
-    """PCA of normalised rows; unit rows again."""
-    if "centre" not in normalisation:
-        centre_(rows)
-    return unit_(reduce(rows, principal_directions(rows, dimensions)))
+def matrix(vectors: np.ndarray, device: torch.device) -> Tensor:
+    """A float32 copy (words, dimensions) that may be changed in place."""
+    return torch.from_numpy(np.array(vectors, dtype=np.float32, order="C")).to(device)
+
+
+def blocks(rows: Tensor) -> Iterator[Tensor]:
+    """Views of consecutive rows, small enough that a temporary copy of one does not matter."""
+    for start in range(0, len(rows), BLOCK_ROWS):
+        yield rows[start : start + BLOCK_ROWS]
+
+
+def unit_(rows: Tensor) -> Tensor:
+    """Give every row length one; a zero row stays zero."""
+    for block in blocks(rows):
+        length = block.norm(dim=1, keepdim=True)
+        block /= torch.where(length > 0, length, torch.ones_like(length))
+    return rows
+
+
+def centre_(rows: Tensor) -> Tensor:
+    """Subtract the mean row from every row."""
+    total = torch.zeros(rows.shape[1], dtype=torch.float64)
+    for block in blocks(rows):
+        total += block.cpu().double().sum(dim=0)
+    mean = (total / max(1, len(rows))).to(rows.dtype).to(rows.device)
+    for block in blocks(rows):
+        block -= mean
+    return rows
+
+
+def apply_(rows: Tensor, weights: Tensor | None) -> Tensor:
+    """``rows @ weights`` for a square map; None changes nothing."""
+    if weights is not None:
+        weights = weights.to(rows.dtype).to(rows.device)
+        for block in blocks(rows):
+            block.copy_(block @ weights)
+    return rows
+
+
+def reduce(rows: Tensor, dimensions: int) -> Tensor:
+    """PCA of centred rows to fewer dimensions.
+
+    The most frequent words choose the directions: their vectors have the least noise.
+    """
+    frequent = rows[:PCA_WORDS]
+    directions = torch.linalg.eigh(cross_product(frequent, frequent)).eigenvectors
+    directions = directions.flip(1)[:, :dimensions].to(rows.dtype).to(rows.device)
+    narrow = rows.new_empty(len(rows), dimensions)
+    for block, out in zip(blocks(rows), blocks(narrow), strict=True):
+        torch.mm(block, directions, out=out)
+    return narrow
+
+
+def cross_product(left: Tensor, right: Tensor, *, exact: bool = True) -> Tensor:
+    """``left.T @ right`` (dimensions, dimensions), accumulated in float64 on the CPU.
+
+    ``exact=False`` multiplies the blocks in float32.
+    """
+    total = torch.zeros(left.shape[1], right.shape[1], dtype=torch.float64)
+    for one, other in zip(blocks(left), blocks(right), strict=True):
+        if exact:
+            total += one.cpu().double().T @ other.cpu().double()
+        else:
+            total += (one.T @ other).cpu()
+    return total
+
+
+def orthogonal_map(source: Tensor, target: Tensor, *, exact: bool = True) -> Tensor:
+    """The orthogonal float64 W with ``source @ W`` nearest to ``target`` (Procrustes)."""
+    left, _, right = torch.linalg.svd(cross_product(source, target, exact=exact))
+    product: Tensor = left @ right
+    return product
+
+
+def mapped_unit(rows: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+    """Mapped rows at unit length, and the lengths (rows, 1) that they had."""
+    mapped = rows @ weights
+    lengths = mapped.norm(dim=1, keepdim=True).clamp_min_(1e-9)
+    return mapped.div_(lengths), lengths

@@ -1,24 +1,26 @@
-"""C2: C1's space mixed with a multilingual encoder's own word vectors (METHOD.md §6)."""
+"""C2: C1's space mixed with a multilingual encoder's own word vectors (docs/method.md §6).
+
+The steps, in the order of this file: fit C1; tune the encoder on C1's hard negatives; bring both
+views of a word to one dimension; mix them.
+"""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from torch import Tensor
 
 from blicer import progress
-from blicer.align.base import Aligner, check_at_least, seeds_to_indices
+from blicer.align.base import Aligner, Folder, Pairs, Seeds, matrix, orthogonal_map, setting, unit_
 from blicer.align.contrastive import VERDICT, Contrastive
-from blicer.align.linear import matrix, orthogonal_map, unit_
 from blicer.align.space import Space
+from blicer.config import encoder_defaults
 from blicer.devices import random_state, set_random_state
 from blicer.embeddings import Embeddings
 from blicer.encoders.loading import quiet_transformers
@@ -26,13 +28,14 @@ from blicer.encoders.tuning import Checkpoints, train_rows_only
 from blicer.encoders.words import WordEncoder
 from blicer.errors import InputError
 from blicer.files import atomic_folder, digest, read_json, write_json
-from blicer.lexicon import Lexicon, splits_apart
-from blicer.neighbours.mining import silver_pairs
+from blicer.lexicon import split_pairs, splits_apart
+from blicer.neighbours.mining import nearest_others, pair_keys, silver_pairs
 from blicer.neighbours.retriever import Retriever
 
-# === align.biencoder ===
-Integers = NDArray[np.int64]
-WEIGHTS, LOSSES = "model.safetensors", "losses.json"
+PAPER_WEIGHT = 0.2
+WEIGHTS = np.linspace(0.0, 1.0, 21)  # that "auto" chooses from
+SILVER = {"n_aug": 4_000, "n_freq": 20_000, "n_aug_pool": 6_000}
+MODEL, LOSSES = "model.safetensors", "losses.json"
 
 
 @dataclass(frozen=True)
@@ -48,16 +51,273 @@ class Tuning:
     seed: int = 33
 
 
+@dataclass(kw_only=True)
+class EncoderMix(Aligner):
+    """``normalise((1 - weight) C1 + weight · encoder)``, the encoder tuned on C1's hard negatives.
+
+    The weight and the settings of the tuning default to what the encoder needs (`lite`), or else
+    to the paper's.
+
+    >>> space = EncoderMix.preset("supervised").align(english, french, seeds)  # doctest: +SKIP
+    """
+
+    method = "c2"
+    presets: ClassVar = {
+        "supervised": {"mode": "supervised"},
+        "semi_supervised": {"mode": "semi_supervised", "silver": True},
+        "unsupervised": {"mode": "unsupervised", "silver": True},
+    }
+
+    mode: str = setting("supervised", "mode of C1", choices=Contrastive.presets)
+    encoder: str = setting("lite", "lite (embedded), a Hugging Face name, or a folder")
+    weight: float | str | None = setting(
+        None,
+        "the encoder's share; auto: by held-out seeds",
+        choices=["auto"],
+        at_least=0,
+        at_most=1,
+    )
+    negatives: int = setting(28, "hard negatives on each side of a pair", at_least=1)
+    negatives_from: int = setting(60_000, "most frequent words that can be negatives", at_least=2)
+    silver: bool = setting(False, "also tune on silver pairs of the C1 space")
+    epochs: int | None = setting(None, "passes over the pairs", at_least=0)
+    learning_rate: float | None = setting(None, "of AdamW", at_least=0)
+    batch_size: int | None = setting(None, "pairs a step", at_least=1)
+    temperature: float | None = setting(None, "that cosines are divided by", above=0)
+    train_table: bool | None = setting(None, "also tune the vectors of word pieces")
+    max_length: int = setting(6, "tokens of a word")
+    holdout: float = setting(0.15, "share of seeds that auto holds out", above=0, below=1)
+    init: str = setting("distributions", "start of C1 without seeds")
+    c1: Mapping[str, Any] | None = setting(None, "settings of C1 other than its mode's")
+    seed: int = setting(33, "of the random draws", at_least=0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._first_stage()  # a setting that C1 does not have raises before anything is computed
+
+    def fit(
+        self, source: Embeddings, target: Embeddings, pairs: Seeds, *, work: Folder = None
+    ) -> Space:
+        weight: Any = self.weight
+        outcome: dict[str, Any] = {}
+        if weight is None:
+            weight = encoder_defaults(self.encoder).c2.get("weight", PAPER_WEIGHT)
+        elif isinstance(weight, str):
+            weight, outcome["weight_curve"] = self._choose_weight(source, target, pairs, work)
+        start, x, y, report = self._two_views(source, target, pairs, work)
+        outcome |= report | {"chosen_weight": weight, "c1_settings": start.settings}
+        outcome |= {key: value for key, value in start.settings.items() if key in VERDICT}
+        return self.space(source, target, _mix(*x, weight), _mix(*y, weight), **outcome)
+
+    def _first_stage(self) -> Contrastive:
+        settings = {"device": self.device, **(self.c1 or {})}
+        if self.mode == "unsupervised":
+            settings = {"init": self.init, "encoder": self.encoder, **settings}
+        return Contrastive.preset(self.mode, **settings)
+
+    def _tuning(self) -> Tuning:
+        """The settings of the tuning: as given, else the encoder's own, else the paper's."""
+        names = [one.name for one in fields(Tuning)]
+        given = {name: getattr(self, name, None) for name in names}
+        given = {name: value for name, value in given.items() if value is not None}
+        usual = {k: v for k, v in encoder_defaults(self.encoder).c2.items() if k in names}
+        return Tuning(**{**usual, **given})
+
+    def _two_views(
+        self, source: Embeddings, target: Embeddings, pairs: Seeds, work: Folder
+    ) -> tuple[Space, tuple[Tensor, Tensor], tuple[Tensor, Tensor], dict[str, Any]]:
+        """C1's space; (C1, encoder) unit rows of each side, in one dimension; how it went."""
+        encoder = WordEncoder(self.encoder, max_length=self.max_length, device=self.device)
+        # STEP 1: C1
+        start = self._first_stage().fit_cached(source, target, pairs, work=work)
+        # STEP 2: positives and hard negatives
+        known = np.zeros((0, 2), np.int64) if pairs is None else np.unique(pairs, axis=0)
+        positives = known
+        if self.silver:
+            positives = np.concatenate([known, silver_pairs(start.retriever, known, **SILVER)])
+        if len(positives) == 0:
+            raise InputError("c2 found no pair to tune the encoder on")
+        examples = hard_negatives(start, positives, self.negatives, self.negatives_from)
+        # STEP 3: tune the encoder, and encode all words
+        keep = None
+        if work is not None:
+            data = digest(examples.positives, examples.targets, examples.sources)
+            inputs = [repr(self._tuning()), data, *source.words, *target.words]
+            keep = work / f"c2-{encoder.key(inputs)}"
+        losses = tune(
+            encoder,
+            list(source.words),
+            list(target.words),
+            examples,
+            self._tuning(),
+            keep=keep / "encoder" if keep else None,
+        )
+        cache = keep / "words" if keep else None
+        vectors = [encoder.encode(side.words, cache=cache) for side in (source, target)]
+        # STEP 4: one dimension
+        x, y = _one_dimension(start, vectors, positives, encoder.device)
+        report = {"tuned_on": len(positives), "silver_pairs": len(positives) - len(known)}
+        return start, x, y, {**report, "losses": losses}
+
+    def _choose_weight(
+        self, source: Embeddings, target: Embeddings, pairs: Seeds, work: Folder
+    ) -> tuple[float, list[list[float]]]:
+        """The share with the best P@1 on held-out seed words, of both directions."""
+        if pairs is None:
+            raise InputError("without seeds there is nothing to choose the weight on: give one")
+        apart = splits_apart(pairs, self.holdout)
+        held = split_pairs(pairs, self.holdout, self.seed, share_targets=not apart)
+        if not held.any():
+            raise InputError(
+                f"of {len(pairs)} seed pairs none can be held out to choose a weight on"
+            )
+        gold = np.unique(pairs[held], axis=0)
+        progress.note(f"C2: choosing the weight on {len(gold)} held-out seed pairs")
+        _, x, y, _ = self._two_views(source, target, pairs[~held], work)
+        curve = []
+        for weight in WEIGHTS:
+            retriever = Retriever(_mix(*x, weight), _mix(*y, weight), device=x[0].device)
+            curve.append([float(weight), _precision(retriever, gold)])
+        best = max(value for _, value in curve)
+        level = [weight for weight, value in curve if value == best]
+        chosen = level[len(level) // 2]
+        progress.note(f"C2: weight {chosen:.2f} (P@1 {100 * best:.1f} on held-out seeds)")
+        return chosen, curve
+
+
 @dataclass(frozen=True)
 class ContrastivePairs:
     """Positives (n, 2) and the hard negatives of either side (n, negatives), all word rows."""
 
-    positives: Integers
-    targets: Integers  # wrong targets for the source word
-    sources: Integers  # wrong sources for the target word
+    positives: Pairs
+    targets: Pairs  # wrong targets for the source word
+    sources: Pairs  # wrong sources for the target word
 
     def __len__(self) -> int:
         return len(self.positives)
+
+
+def hard_negatives(space: Space, positives: Pairs, negatives: int, words: int) -> ContrastivePairs:
+    """For each positive the nearest wrong words of either side, among the most frequent."""
+    source, target = positives.T
+    targets, _ = nearest_others(space.retriever, source, target, negatives, limit=words)
+    sources, _ = nearest_others(
+        space.retriever, target, source, negatives, reverse=True, limit=words
+    )
+    return ContrastivePairs(positives, targets, sources)
+
+
+def tune(
+    encoder: WordEncoder,
+    source_words: list[str],
+    target_words: list[str],
+    pairs: ContrastivePairs,
+    tuning: Tuning,
+    *,
+    keep: Path | None = None,
+) -> list[float]:
+    """Tune the encoder in place; returns the mean loss of each epoch.
+
+    ``keep``: a folder for the tuned weights, whose parent is named after a hash of the pairs and
+    settings. A second call only loads them, and one after a kill continues from the last
+    checkpoint. None keeps nothing.
+    """
+    if keep is not None and (keep / LOSSES).is_file():
+        from safetensors.torch import load_file
+
+        encoder.model.load_state_dict(load_file(keep / MODEL))
+        encoder.model.to(encoder.device).eval()
+        progress.note("the tuned encoder was there already; loaded")
+        kept: list[float] = read_json(keep / LOSSES)
+        return kept
+    generator = np.random.default_rng(tuning.seed)
+    ids = encoder.tokens(source_words), encoder.tokens(target_words)
+    padding = [encoder.tokenizer.pad_token_id or 0]
+    used = [np.asarray(row, np.int64) for side in (*ids, [padding]) for row in side]
+    table = encoder.model.get_input_embeddings().weight
+    table.requires_grad_(tuning.train_table)
+    restore = train_rows_only(encoder.model, *used)
+    steps = -(-len(pairs) // tuning.batch_size)
+    batches = [
+        rows
+        for _ in range(tuning.epochs)
+        for rows in np.array_split(generator.permutation(len(pairs)), steps)
+    ]
+    encoder.model.train()
+    try:
+        with torch.random.fork_rng(), progress.task("tuning the encoder", len(batches)) as running:
+            torch.manual_seed(tuning.seed)
+            state = _TrainingState(encoder, tuning, keep)
+            running.advance(len(state.losses))
+            for rows in batches[len(state.losses) :]:
+                state.step(_batch_loss(encoder, *ids, pairs, rows, tuning))
+                running.advance(status=f"loss {state.losses[-1]:.4f}")
+    finally:
+        restore()
+        table.requires_grad_(True)
+        encoder.model.eval()
+    sizes = [len(rows) for rows in batches[:steps]]
+    losses = [
+        float(np.average(state.losses[first : first + steps], weights=sizes))
+        for first in range(0, len(batches), steps)
+    ]
+    if keep is not None:
+        with atomic_folder(keep) as folder, quiet_transformers():
+            encoder.model.save_pretrained(folder)
+            write_json(folder / LOSSES, losses)
+    if state.checkpoints is not None:
+        state.checkpoints.clear()
+    return losses
+
+
+class _TrainingState:
+    """Optimiser and losses, and the checkpoints that a killed tuning continues from."""
+
+    def __init__(self, encoder: WordEncoder, tuning: Tuning, keep: Path | None) -> None:
+        self.device = encoder.device
+        self.trained = {n: p for n, p in encoder.model.named_parameters() if p.requires_grad}
+        self.optimiser = torch.optim.AdamW(
+            self.trained.values(), lr=tuning.learning_rate, weight_decay=tuning.weight_decay
+        )
+        self.losses: list[float] = []  # of each step so far
+        self.checkpoints = None
+        if keep is not None:
+            folder = keep.with_name(f"{keep.name}.checkpoint")
+            self.checkpoints = Checkpoints(folder, keep.parent.name)
+            if (found := self.checkpoints.restore(self.trained, self.optimiser)) is not None:
+                _, more, state = found
+                set_random_state(more["random"], self.device)
+                self.losses = state["losses"]
+
+    def step(self, loss: Tensor) -> None:
+        self.optimiser.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.optimiser.step()
+        self.losses.append(float(loss.detach()))
+        if self.checkpoints is not None and self.checkpoints.due():
+            more, state = {"random": random_state(self.device)}, {"losses": self.losses}
+            self.checkpoints.save(len(self.losses), self.trained, self.optimiser, more, state)
+
+
+def _batch_loss(
+    encoder: WordEncoder,
+    source_ids: list[list[int]],
+    target_ids: list[list[int]],
+    pairs: ContrastivePairs,
+    rows: Pairs,
+    tuning: Tuning,
+) -> Tensor:
+    """Every distinct word of the batch is encoded once."""
+    positives, n = pairs.positives[rows], len(rows)
+    sources = np.concatenate([positives[:, :1], pairs.sources[rows]], axis=1)
+    targets = np.concatenate([positives[:, 1:], pairs.targets[rows]], axis=1)
+    asked, source_place = np.unique(sources, return_inverse=True)
+    offered, target_place = np.unique(targets, return_inverse=True)
+    tokens = [source_ids[i] for i in asked.tolist()] + [target_ids[i] for i in offered.tolist()]
+    vectors = F.normalize(encoder.first_tokens(tokens), dim=1)
+    x = vectors[: len(asked)][torch.from_numpy(source_place.reshape(n, -1))]
+    y = vectors[len(asked) :][torch.from_numpy(target_place.reshape(n, -1))]
+    return contrastive_loss(x[:, 0], y[:, 0], y[:, 1:], x[:, 1:], tuning.temperature)
 
 
 def contrastive_loss(
@@ -74,341 +334,13 @@ def contrastive_loss(
     return -F.log_softmax(logits, dim=1)[:, 0].mean()
 
 
-def tune(
-    encoder: WordEncoder,
-    source_words: list[str],
-    target_words: list[str],
-    pairs: ContrastivePairs,
-    tuning: Tuning,
-    *,
-    keep: Path | None = None,
-) -> list[float]:
-    """Tune the encoder in place; the mean loss of each epoch.
-
-    ``keep``: a folder for the tuned weights; with it a second call only loads them, and one after
-    a kill goes on from the last checkpoint. Its parent's name tells these pairs and settings.
-    """
-    if keep is not None and (keep / LOSSES).is_file():
-        _load(encoder, keep)
-        progress.note("the tuned encoder was there already; loaded")
-        kept: list[float] = read_json(keep / LOSSES)
-        return kept
-    generator = np.random.default_rng(tuning.seed)
-    ids = {
-        "source": encoder.tokens(source_words),
-        "target": encoder.tokens(target_words),
-    }
-    used = [np.asarray(row, np.int64) for side in ids.values() for row in side]
-    table = encoder.model.get_input_embeddings().weight
-    table.requires_grad_(tuning.train_table)
-    padding = np.array([encoder.tokenizer.pad_token_id or 0])
-    restore = train_rows_only(encoder.model, padding, *used)
-    steps = -(-len(pairs) // tuning.batch_size)
-    batches = [
-        rows
-        for _ in range(tuning.epochs)
-        for rows in np.array_split(generator.permutation(len(pairs)), steps)
-    ]
-    sizes = [len(rows) for rows in batches[:steps]]
-    encoder.model.train()
-    try:
-        with (
-            torch.random.fork_rng(),
-            progress.task("tuning the encoder", len(batches)) as running,
-        ):
-            torch.manual_seed(tuning.seed)
-            course = _Course(encoder, tuning, keep)
-            running.advance(len(course.losses))
-            for step in range(len(course.losses), len(batches)):
-                rows = batches[step]
-                loss = _batch_loss(encoder, ids["source"], ids["target"], pairs, rows, tuning)
-                course.step(loss)
-                running.advance(status=f"loss {course.losses[-1]:.4f}")
-    finally:
-        restore()
-        table.requires_grad_(True)
-        encoder.model.eval()
-    losses = [
-        float(np.average(course.losses[first : first + steps], weights=sizes))
-        for first in range(0, len(batches), steps)
-    ]
-    if keep is not None:
-        with atomic_folder(keep) as folder, quiet_transformers():
-            encoder.model.save_pretrained(folder)
-            write_json(folder / LOSSES, losses)
-        course.clear()
-    return losses
-
-
-class _Course:
-    """Optimiser and losses of a tuning, and the checkpoints that it goes on from after a kill."""
-
-    def __init__(self, encoder: WordEncoder, tuning: Tuning, keep: Path | None) -> None:
-        self.device = encoder.device
-        self.trained = {n: p for n, p in encoder.model.named_parameters() if p.requires_grad}
-        self.optimiser = torch.optim.AdamW(
-            self.trained.values(), lr=tuning.learning_rate, weight_decay=tuning.weight_decay
-        )
-        self.losses: list[float] = []  # of each step so far
-        self.store = None
-        if keep is not None:
-            self.store = Checkpoints(keep.with_name(f"{keep.name}.checkpoint"), keep.parent.name)
-            self._resume(self.store)
-
-    def step(self, loss: Tensor) -> None:
-        self.optimiser.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
-        self.optimiser.step()
-        self.losses.append(float(loss.detach()))
-        if self.store is not None and self.store.due():
-            more = {"random": random_state(self.device)}
-            state = {"losses": self.losses}
-            self.store.save(len(self.losses), self.trained, self.optimiser, more, state)
-
-    def _resume(self, store: Checkpoints) -> None:
-        if (found := store.restore(self.trained, self.optimiser)) is not None:
-            _, more, state = found
-            set_random_state(more["random"], self.device)
-            self.losses = state["losses"]
-
-    def clear(self) -> None:
-        if self.store is not None:
-            self.store.clear()
-
-
-def _batch_loss(
-    encoder: WordEncoder,
-    source_ids: list[list[int]],
-    target_ids: list[list[int]],
-    pairs: ContrastivePairs,
-    rows: Integers,
-    tuning: Tuning,
-) -> Tensor:
-    """Every distinct word of the batch is encoded once."""
-    positives, n = pairs.positives[rows], len(rows)
-    sources = np.concatenate([positives[:, :1], pairs.sources[rows]], axis=1)
-    targets = np.concatenate([positives[:, 1:], pairs.targets[rows]], axis=1)
-    asked, source_place = np.unique(sources, return_inverse=True)
-    offered, target_place = np.unique(targets, return_inverse=True)
-    tokens = [source_ids[i] for i in asked.tolist()] + [target_ids[i] for i in offered.tolist()]
-    vectors = F.normalize(encoder.first_tokens(tokens), dim=1)
-    x = vectors[: len(asked)][torch.from_numpy(source_place.reshape(n, -1))]
-    y = vectors[len(asked) :][torch.from_numpy(target_place.reshape(n, -1))]
-    return contrastive_loss(x[:, 0], y[:, 0], y[:, 1:], x[:, 1:], tuning.temperature)
-
-
-def _load(encoder: WordEncoder, folder: Path) -> None:
-    from safetensors.torch import load_file
-
-    encoder.model.load_state_dict(load_file(folder / WEIGHTS))
-    encoder.model.to(encoder.device).eval()
-
-
-# === align.mixed ===
-# What an encoder needs other than the paper's; chosen on held-out training seeds.
-ENCODER_TUNING: dict[str, dict[str, Any]] = {
-    "lite": {"epochs": 1, "learning_rate": 1e-4, "train_table": False},
-}
-ENCODER_WEIGHT = {"lite": 0.5}
-PAPER_WEIGHT = 0.2
-CHOOSE = "auto"
-WEIGHTS_MIXED = np.linspace(0.0, 1.0, 21)  # that the encoder's share is chosen among
-SILVER = {"n_aug": 4_000, "n_freq": 20_000, "n_aug_pool": 6_000}
-
-
-class Mixed(Aligner):
-    """``normalise((1 - weight) C1 + weight · encoder)``, the encoder tuned on C1's hard negatives.
-
-    A ``weight`` of "auto" is chosen on seed words that neither C1 nor the encoder saw. ``c1`` holds
-    settings for C1 other than its mode's. A weight or a setting of the tuning left at None is the
-    encoder's own (`lite`) or else the paper's (0.2).
-
-    >>> space = Mixed.preset("supervised").align(english, french, seeds)  # doctest: +SKIP
-    """
-
-    method = "c2"
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "supervised": {"mode": "supervised"},
-        "semi_supervised": {"mode": "semi_supervised", "silver": True},
-        "unsupervised": {"mode": "unsupervised", "silver": True},
-    }
-
-    def __init__(
-        self,
-        *,
-        mode: str = "supervised",
-        encoder: str = "lite",
-        weight: float | str | None = None,
-        negatives: int = 28,
-        negatives_from: int = 60_000,
-        silver: bool = False,
-        epochs: int | None = None,
-        learning_rate: float | None = None,
-        batch_size: int | None = None,
-        temperature: float | None = None,
-        train_table: bool | None = None,
-        max_length: int = 6,
-        holdout: float = 0.15,
-        init: str = "distributions",
-        c1: dict[str, Any] | None = None,
-        seed: int = 33,
-        device: str = "auto",
-    ) -> None:
-        if mode not in Contrastive.presets:
-            raise InputError(f"mode is {mode!r}; expected one of {', '.join(Contrastive.presets)}")
-        if isinstance(weight, str):
-            if weight != CHOOSE:
-                raise InputError(f"weight is {weight!r}; expected {CHOOSE} or a share from 0 to 1")
-        elif weight is not None and not 0 <= weight <= 1:
-            raise InputError(f"weight is {weight}; expected a share from 0 to 1")
-        if negatives < 1 or negatives_from < 2:
-            raise InputError(
-                f"negatives is {negatives} of {negatives_from}; expected at least 1 of 2"
-            )
-        check_at_least(
-            epochs=(epochs, 0),
-            batch_size=(batch_size, 1),
-            learning_rate=(learning_rate, 0),
-            seed=(seed, 0),
-        )
-        if temperature is not None and not temperature > 0:
-            raise InputError(f"temperature is {temperature}; expected a number above 0")
-        if c1 is not None and not isinstance(c1, dict):
-            raise InputError(f'c1 is {c1!r}; expected settings of C1, such as {{"steps": 100}}')
-        if not 0 < holdout < 1:
-            raise InputError(f"holdout is {holdout}; expected a share above 0 and below 1")
-        self.mode, self.encoder, self.weight = mode, encoder, weight
-        self.negatives, self.negatives_from = negatives, negatives_from
-        self.silver = silver
-        self.epochs, self.learning_rate = epochs, learning_rate
-        self.batch_size, self.temperature = batch_size, temperature
-        self.train_table = train_table
-        self.max_length, self.holdout, self.init = max_length, holdout, init
-        self.c1, self.seed, self.device = c1, seed, device
-        self._first_stage()  # a setting that C1 does not have is found before anything is computed
-
-    def align(self, source: Embeddings, target: Embeddings, seeds: Lexicon | None = None) -> Space:
-        weight, curve = self.weight, None
-        if weight is None:
-            weight = ENCODER_WEIGHT.get(self.encoder, PAPER_WEIGHT)
-        elif isinstance(weight, str):
-            if seeds is None:
-                raise InputError("without seeds there is nothing to choose the weight on: give one")
-            weight, curve = self._choose_weight(source, target, seeds)
-        start, x, y, report = self._two_views(source, target, seeds)
-        outcome = {
-            **report,
-            "chosen_weight": weight,
-            "c1_settings": start.settings,
-            **{key: value for key, value in start.settings.items() if key in VERDICT},
-        }
-        if curve is not None:
-            outcome["weight_curve"] = curve
-        return self.space(source, target, _mix(*x, weight), _mix(*y, weight), **outcome)
-
-    def _first_stage(self) -> Contrastive:
-        settings = {"device": self.device, **(self.c1 or {})}
-        if self.mode == "unsupervised":
-            settings = {"init": self.init, "encoder": self.encoder, **settings}
-        return Contrastive.preset(self.mode, **settings)
-
-    def _two_views(
-        self, source: Embeddings, target: Embeddings, seeds: Lexicon | None
-    ) -> tuple[Space, tuple[Tensor, Tensor], tuple[Tensor, Tensor], dict[str, Any]]:
-        """C1's space; (C1, encoder) unit rows of each side, in one dimension; how it went."""
-        encoder = WordEncoder(self.encoder, max_length=self.max_length, device=self.device)
-        first = self._first_stage()
-        first.work = self.work
-        start = first.kept(source, target, seeds)
-        known = np.zeros((0, 2), np.int64)
-        if seeds is not None:
-            known = np.unique(seeds_to_indices(source, target, seeds, method="C2"), axis=0)
-        positives = known
-        if self.silver:
-            mined = silver_pairs(start.retriever, known, **SILVER)
-            positives = np.concatenate([known, mined])
-        if len(positives) == 0:
-            raise InputError("C2 found no pair to tune the encoder on")
-        pairs = hard_negatives(start, positives, self.negatives, self.negatives_from)
-        work = None
-        if self.work is not None:
-            shown = digest(pairs.positives, pairs.targets, pairs.sources)
-            told = [repr(self._tuning()), shown, *source.words, *target.words]
-            work = self.work / f"c2-{encoder.key(told)}"
-        losses = tune(
-            encoder,
-            list(source.words),
-            list(target.words),
-            pairs,
-            self._tuning(),
-            keep=work / "encoder" if work else None,
-        )
-        cache = work / "words" if work else None
-        vectors = [encoder.encode(side.words, cache=cache) for side in (source, target)]
-        x, y = _one_dimension(start, vectors, positives, encoder.device)
-        report = {"tuned_on": len(positives), "silver_pairs": len(positives) - len(known)}
-        return start, x, y, {**report, "losses": losses}
-
-    def _tuning(self) -> Tuning:
-        """The settings of the tuning: as given, else the encoder's own, else the paper's."""
-        usual = ENCODER_TUNING.get(self.encoder, {})
-        names = [field.name for field in dataclasses.fields(Tuning) if field.name != "seed"]
-        given = {name: getattr(self, name, None) for name in names}
-        chosen = {name: value for name, value in given.items() if value is not None}
-        return Tuning(**{**usual, **chosen, "seed": self.seed})
-
-    def _choose_weight(
-        self, source: Embeddings, target: Embeddings, seeds: Lexicon
-    ) -> tuple[float, list[list[float]]]:
-        """The share with the best P@1 on held-out seed words, of both directions."""
-        apart = splits_apart(seeds.numbered(), self.holdout)
-        rest, held = seeds.split(self.holdout, seed=self.seed, share_targets=not apart)
-        gold = held.indices(source, target)
-        if len(gold) == 0:
-            raise InputError("no held-out seed pair is in both vocabularies to choose a weight on")
-        progress.note(f"C2: choosing the weight on {len(held)} held-out seed pairs")
-        _, x, y, _ = self._two_views(source, target, rest)
-        curve = []
-        for weight in WEIGHTS_MIXED:
-            retriever = Retriever(_mix(*x, weight), _mix(*y, weight), device=x[0].device)
-            curve.append([float(weight), _precision(retriever, gold)])
-        best = max(value for _, value in curve)
-        level = [weight for weight, value in curve if value == best]
-        chosen = level[len(level) // 2]
-        progress.note(f"C2: weight {chosen:.2f} (P@1 {100 * best:.1f} on held-out seeds)")
-        return chosen, curve
-
-
-def hard_negatives(
-    space: Space, positives: np.ndarray, negatives: int, words: int
-) -> ContrastivePairs:
-    """For each positive the nearest wrong words of either side, among the most frequent."""
-
-    def nearest(asked: np.ndarray, right: np.ndarray, *, reverse: bool) -> np.ndarray:
-        offered = space.source if reverse else space.target
-        limit = min(words, len(offered))
-        count = min(negatives, limit - 1)
-        # The right word may be one of them; one more is asked for, and the last one cut off.
-        found = space.retriever.search(count + 1, asked, reverse=reverse, limit=limit)
-        wrong = found.indices != right[:, None]
-        order = np.argsort(~wrong, axis=1, kind="stable")
-        kept: np.ndarray = np.take_along_axis(found.indices, order, axis=1)[:, :count]
-        return kept
-
-    return ContrastivePairs(
-        positives,
-        nearest(positives[:, 0], positives[:, 1], reverse=False),
-        nearest(positives[:, 1], positives[:, 0], reverse=True),
-    )
-
-
 def _one_dimension(
-    start: Space, vectors: list[np.ndarray], positives: np.ndarray, device: torch.device
+    start: Space, vectors: list[np.ndarray], positives: Pairs, device: torch.device
 ) -> list[tuple[Tensor, Tensor]]:
     """For each side C1's rows mapped to the encoder's, and the encoder's, all unit rows (n, d).
 
-    The map is Procrustes on the training words of both languages. Of the two widths the larger
-    is taken, the narrower rows being filled up with zeros, so that neither view loses any of its.
+    The map is Procrustes on the training words of both languages. The narrower rows are padded
+    with zeros to the larger of the two widths, so that neither view loses anything.
     """
     sides = [
         (unit_(matrix(space.vectors, device)), unit_(matrix(own, device)))
@@ -425,22 +357,20 @@ def _one_dimension(
 
 
 def _padded(rows: Tensor, width: int) -> Tensor:
-    return torch.nn.functional.pad(rows, (0, width - rows.shape[1]))
+    return F.pad(rows, (0, width - rows.shape[1]))
 
 
 def _mix(space: Tensor, encoder: Tensor, weight: float) -> Tensor:
     return unit_(torch.lerp(space, encoder, weight))
 
 
-def _precision(retriever: Retriever, gold: np.ndarray) -> float:
+def _precision(retriever: Retriever, gold: Pairs) -> float:
     """P@1 over the distinct words of both sides."""
+    size = max(len(retriever.source), len(retriever.target))
     hits = []
-    for reverse in (False, True):
-        pairs = gold[:, ::-1] if reverse else gold
-        right: dict[int, set[int]] = {}
-        for asked, wanted in pairs.tolist():
-            right.setdefault(asked, set()).add(wanted)
-        queries = np.array(sorted(right), dtype=np.int64)
-        found = retriever.search(1, queries, reverse=reverse).indices[:, 0].tolist()
-        hits += [best in right[query] for query, best in zip(queries.tolist(), found, strict=True)]
-    return float(np.mean(hits))
+    for reverse, pairs in ((False, gold), (True, gold[:, ::-1])):
+        queries = np.unique(pairs[:, 0])
+        best = retriever.search(1, queries, reverse=reverse).indices
+        found = np.column_stack([queries, best])
+        hits.append(np.isin(pair_keys(found, size), pair_keys(pairs, size)))
+    return float(np.concatenate(hits).mean())

@@ -19,19 +19,17 @@ from blicer.io.matrices import map_tensor
 if TYPE_CHECKING:
     from blicer.neighbours.retriever import Retriever
 
-FORMAT = "blicer-space"
-VERSION = 1
-DESCRIPTION = "space.json"
-HUBNESS = "hubness.safetensors"
+FORMAT, VERSION = "blicer-space", 1
+DESCRIPTION, HUBNESS = "space.json", "hubness.safetensors"
 SIDES = ("source", "target")
-Sides = tuple[np.ndarray, np.ndarray]
+Hubness = tuple[int, tuple[np.ndarray, np.ndarray]]  # the k of CSLS; source and target words
 
 
 class Space:
     """Two mapped vector sets of one dimension, the method, and its settings.
 
-    On disk a folder: ``space.json`` and two vector folders, ``source`` and ``target``; where the
-    hubness of all words was measured, it is kept beside them, for it takes a pass over all pairs.
+    On disk it is a folder of ``space.json`` and two vector folders, ``source`` and ``target``. If
+    the hubness of all words was measured, it is saved too: it takes a pass over all pairs.
     """
 
     def __init__(
@@ -47,11 +45,10 @@ class Space:
                 f"a space needs vectors of one dimension, found {source.dim} on the source side "
                 f"and {target.dim} on the target side"
             )
-        self.source = source
-        self.target = target
+        self.source, self.target = source, target
         self.method = method
         self.settings = dict(settings or {})
-        self._hubness: tuple[int, Sides] | None = None  # the k of CSLS, and of either side's words
+        self._hubness: Hubness | None = None
 
     def __repr__(self) -> str:
         return f"Space({self.method!r}, {self.source!r}, {self.target!r})"
@@ -60,24 +57,33 @@ class Space:
     def dim(self) -> int:
         return self.source.dim
 
+    @property
+    def k_csls(self) -> int:
+        return int(self.settings.get("k_csls", 10))
+
     @cached_property
     def retriever(self) -> Retriever:
-        """The nearest-neighbour engine over this space, made on first use and kept."""
+        """The nearest-neighbour engine over this space, made on first use."""
+        from blicer.devices import resolve_device
         from blicer.neighbours.retriever import Retriever
 
-        k = int(self.settings.get("k_csls", 10))
-        kept, hubness = self._hubness or (0, None)
+        device = self.settings.get("device", "auto")
+        try:
+            resolve_device(device)
+        except InputError:  # this machine lacks the device that made the space
+            device = "auto"
+        k, hubness = self._hubness or (0, None)
         return Retriever(
             self.source.vectors,
             self.target.vectors,
-            k_csls=k,
-            device=_usable(self.settings.get("device", "auto")),
-            hubness=hubness if kept == k else None,
+            k_csls=self.k_csls,
+            device=device,
+            hubness=hubness if k == self.k_csls else None,
         )
 
     def use_k_csls(self, k: int) -> None:
-        """The size of the neighbourhood in CSLS from now on; an engine of another one goes."""
-        if k != int(self.settings.get("k_csls", 10)):
+        """Set the size of the neighbourhood in CSLS from now on."""
+        if k != self.k_csls:
             self.__dict__.pop("retriever", None)
         self.settings["k_csls"] = k
 
@@ -87,11 +93,11 @@ class Space:
 
     @property
     def hubness_k(self) -> int | None:
-        """The k of CSLS that the hubness is known for."""
+        """The k of CSLS that the hubness is known for; None if it was never measured."""
         measured = self._measured()
         return measured[0] if measured is not None else None
 
-    def _measured(self) -> tuple[int, Sides] | None:
+    def _measured(self) -> Hubness | None:
         """The hubness, if it was ever measured: by the engine in use, or before saving."""
         retriever: Retriever | None = self.__dict__.get("retriever")
         if retriever is None or retriever.known_hubness is None:
@@ -106,7 +112,7 @@ class Space:
         return self.retriever.gold_ranks(queries, golds, reverse=reverse)
 
     def save(self, folder: str | Path) -> None:
-        """Write the space; a reader sees the old folder or the whole new one."""
+        """Write the space atomically; another space in ``folder`` is replaced."""
         description = {
             "format": FORMAT,
             "version": VERSION,
@@ -118,12 +124,11 @@ class Space:
         }
         check_replaceable(folder, DESCRIPTION, "a space")
         measured = self._measured()
-        if measured is not None:
-            description["hubness"] = {"k_csls": measured[0]}
         with atomic_folder(folder) as temporary:
             self.source.save(temporary / "source.safetensors")
             self.target.save(temporary / "target.safetensors")
             if measured is not None:
+                description["hubness"] = {"k_csls": measured[0]}
                 save_file(dict(zip(SIDES, measured[1], strict=True)), temporary / HUBNESS)
             write_marker(temporary, DESCRIPTION, description)
 
@@ -132,52 +137,31 @@ class Space:
         """Read what ``save`` wrote."""
         folder = Path(folder)
         description = read_description(folder)
-        source, target = (
-            Embeddings.load(
-                folder / f"{side}.safetensors",
-                lowercase=False,
-                cache=False,
-                language=description[side].get("language"),
-            )
-            for side in SIDES
-        )
-        for side, embeddings in (("source", source), ("target", target)):
-            expected = description[side].get("words")
-            if len(embeddings) != expected:
+        sides = []
+        for side in SIDES:
+            about = description[side]
+            file, language = folder / f"{side}.safetensors", about.get("language")
+            words = Embeddings.load(file, lowercase=False, cache=False, language=language)
+            if len(words) != about.get("words"):
                 raise FileError(
-                    folder / f"{side}.safetensors",
-                    f"has {len(embeddings)} words; {DESCRIPTION} says {expected}",
+                    file,
+                    f"has {len(words)} words; {DESCRIPTION} says {about.get('words')}",
                 )
-        space = cls(source, target, method=description["method"], settings=description["settings"])
-        space._hubness = _read_hubness(folder, description, (len(source), len(target)))
+            sides.append(words)
+        settings = description["settings"]
+        space = cls(sides[0], sides[1], method=description["method"], settings=settings)
+        if (about := description.get("hubness")) is not None:
+            space._hubness = _read_hubness(folder, about, (len(sides[0]), len(sides[1])))
         return space
 
     def save_vec(self, folder: str | Path) -> tuple[Path, Path]:
         """Write two word2vec text files that other tools read, named after the languages."""
-        names = [
-            f"{side}.{embeddings.language}.vec" if embeddings.language else f"{side}.vec"
-            for side, embeddings in (("source", self.source), ("target", self.target))
-        ]
-        folder = Path(folder)
-        self.source.save(folder / names[0])
-        self.target.save(folder / names[1])
-        return folder / names[0], folder / names[1]
-
-
-def _read_hubness(
-    folder: Path, description: dict[str, Any], words: tuple[int, int]
-) -> tuple[int, Sides] | None:
-    about = description.get("hubness")
-    if about is None:
-        return None
-    if not isinstance(about, dict) or not isinstance(about.get("k_csls"), int):
-        raise FileError(folder / DESCRIPTION, "does not say of which k its hubness is")
-    first, second = (map_tensor(folder / HUBNESS, side) for side in SIDES)
-    if (first.shape, second.shape) != ((words[0],), (words[1],)):
-        raise FileError(
-            folder / HUBNESS, f"has shapes {first.shape} and {second.shape}; expected {words} words"
-        )
-    return about["k_csls"], (first, second)
+        paths = []
+        for side, embeddings in zip(SIDES, (self.source, self.target), strict=True):
+            language = f".{embeddings.language}" if embeddings.language else ""
+            paths.append(Path(folder) / f"{side}{language}.vec")
+            embeddings.save(paths[-1])
+        return paths[0], paths[1]
 
 
 def read_description(folder: Path) -> dict[str, Any]:
@@ -194,18 +178,25 @@ def read_description(folder: Path) -> dict[str, Any]:
             f"has version {description.get('version')!r} of the format; this blicer reads "
             f"version {VERSION}",
         )
-    complete = (
-        isinstance(description.get("method"), str)
-        and isinstance(description.get("settings"), dict)
-        and all(isinstance(description.get(side), dict) for side in SIDES)
-    )
-    if not complete:
+    expected = {"method": str, "settings": dict, "source": dict, "target": dict}
+    if not all(isinstance(description.get(key), kind) for key, kind in expected.items()):
         raise FileError(path, "lacks the method, its settings, or a side")
     return description
 
 
+def _read_hubness(folder: Path, about: Any, words: tuple[int, int]) -> Hubness:
+    if not isinstance(about, dict) or not isinstance(about.get("k_csls"), int):
+        raise FileError(folder / DESCRIPTION, "does not say of which k its hubness is")
+    first, second = (map_tensor(folder / HUBNESS, side) for side in SIDES)
+    if (first.shape, second.shape) != ((words[0],), (words[1],)):
+        raise FileError(
+            folder / HUBNESS, f"has shapes {first.shape} and {second.shape}; expected {words} words"
+        )
+    return about["k_csls"], (first, second)
+
+
 def _plain(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings as JSON has them (NumPy numbers and tuples become plain ones)."""
+    """Settings as JSON has them (NumPy numbers and paths become plain values)."""
 
     def convert(value: Any) -> Any:
         if isinstance(value, np.generic):
@@ -216,13 +207,3 @@ def _plain(settings: dict[str, Any]) -> dict[str, Any]:
 
     plain: dict[str, Any] = json.loads(json.dumps(settings, default=convert))
     return plain
-
-
-def _usable(device: Any) -> str:
-    """The device that made the space if this machine has it, else the best that it has."""
-    from blicer.devices import resolve_device
-
-    try:
-        return str(resolve_device(device))
-    except InputError:
-        return "auto"

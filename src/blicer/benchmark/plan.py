@@ -1,205 +1,521 @@
-"""What is to be measured: every combination of what the user listed, as units ready to run."""
+"""What a benchmark measures: a data set's files, a matrix of lists, and the units of work in it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from blicer.align import METHODS
-from blicer.benchmark.dataset import (
-    UNSUPERVISED,
-    ZERO_SHOT,
-    CannotRun,
-    Dataset,
-    Digests,
-    setup_name,
-)
-from blicer.benchmark.setups import FILES, data_digests, encoder_digest, seed_pairs
-from blicer.benchmark.systems import check_systems, usual_systems
-from blicer.benchmark.unit import Task, Unit, resolve_config, unit_overrides
-from blicer.config import Config
+from blicer import lite
+from blicer.align import METHODS, aligner_class
+from blicer.benchmark.systems import check_systems, default_system
+from blicer.config import AUTO, Config, preset_for
+from blicer.embeddings import Embeddings
+from blicer.encoders.loading import local_files
 from blicer.errors import FileError, InputError
-from blicer.files import read_json, write_json
-from blicer.pipeline import WITHOUT_SEEDS, Recipe, aligner_class, make_aligner
-from blicer.unsupervised import AUTO, check_start
+from blicer.files import digest, file_sha256, read_json, write_json
+from blicer.lexicon import Lexicon
+from blicer.multilingual import METHOD_WITHOUT_SEEDS
+from blicer.pipeline import make_aligner
+from blicer.unsupervised import check_start
+
+if TYPE_CHECKING:
+    from blicer.align.space import Space
+
+WITHOUT_SEEDS = UNSUPERVISED, ZERO_SHOT = ("unsupervised", "zero-shot")
+OWN = "own"  # the layout of a folder of the user's own
+FILES = "files"  # a space that was made elsewhere
+TEST = "test"
+BUILT_FROM = {"c2": ("c1",)}  # methods whose space starts from another method's
+ABLATIONS: dict[str, dict[str, tuple[Any, ...]]] = {
+    "encoders": {
+        "encoders": ("xlm-roberta-large", "xlm-roberta-base", "bert-base-multilingual-uncased")
+    },
+    "templates": {"templates": tuple(f"T{number}" for number in range(1, 17))},
+    "alpha": {"alphas": tuple(step / 10 for step in range(11))},
+    "off-the-shelf": {"systems": ("space", "untuned", "tuned")},
+    "no-template": {"templates": ("T1", "T15")},
+}
+"""The paper's ablations: the lists of the matrix that each of them fills."""
+# Settings that other options give.
+_OPTIONS = {"encoder": "--encoders", "seed": "--training-seeds", "scorers": "--systems"}
+_OPTIONS |= dict.fromkeys(("space", "space_mode"), "--spaces")
+_LISTS = {"alpha": "alphas", "template": "templates"}
+
+
+class CannotRun(InputError):
+    """One point of the matrix cannot run; the others can."""
+
+
+# -- where the files of a data set are
+
+
+_WIKI = ("wiki.{language}.vec", "wiki.{language}.vec.gz")
+_CRAWL = ("cc.{language}.300.vec", "cc.{language}.300.vec.gz", "cc.{language}.300.bin")
+_ENDINGS = (".npy", ".vec", ".vec.gz", ".vec.xz", ".vec.zst", ".txt", ".txt.gz", ".bin", "")
+_PLAIN = tuple("{language}" + ending for ending in _ENDINGS)
+
+
+class Layout(NamedTuple):
+    """File names of a collection; ``{pair}`` is en-fr, ``{size}`` as the collection writes it."""
+
+    train: str
+    test: str
+    sizes: dict[str, str] | None = None  # setup to {size}; None: any size that has a file
+    fetched_by: str = ""  # the collection of vectors that `blicer data get` has for it
+    vectors: tuple[str, ...] = (*_PLAIN, *_WIKI, *_CRAWL)  # the first that exists is taken
+
+
+LAYOUTS = {
+    "xling": Layout(
+        "{pair}/yacle.train.freq.{size}.{pair}.tsv",
+        "{pair}/yacle.test.freq.2k.{pair}.tsv",
+        {"5k": "5k", "3k": "3k", "1k": "1k", "500": "500"},
+        "fasttext-wiki",
+    ),
+    "panlex": Layout(
+        "{pair}/{pair}.train.{size}.cc.trans",
+        "{pair}/{pair}.test.2000.cc.trans",
+        {"5k": "5000", "2k": "2000", "1k": "1000", "500": "500"},
+        "fasttext-cc",
+        (*_PLAIN, *_CRAWL, *_WIKI),
+    ),
+    "muse": Layout("{pair}.0-{size}.txt", "{pair}.5000-6500.txt", {"5k": "5000"}, "fasttext-wiki"),
+    OWN: Layout("{pair}/train.{size}.tsv", "{pair}/test.tsv"),
+}
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A collection's name, and the folder that its files and ``vectors/`` are in."""
+
+    name: str
+    folder: Path
+
+    @classmethod
+    def find(cls, name_or_folder: str, data: Path) -> Dataset:
+        """xling, panlex or muse below ``data``, or a folder of the user's own."""
+        collections = [name for name in LAYOUTS if name != OWN]
+        if (name := name_or_folder.lower()) in collections:
+            if not data.is_dir():
+                raise FileError(data, f"is not a folder; expected one with {name}/ and vectors/")
+            return cls(name, data)
+        folder = Path(name_or_folder)
+        if not folder.is_dir():
+            known = ", ".join(collections)
+            raise InputError(f"{name_or_folder!r} is neither a folder nor one of {known}")
+        own = folder.resolve().name
+        return cls(f"my-{own}" if own in LAYOUTS else own, folder)
+
+    @property
+    def layout(self) -> Layout:
+        return LAYOUTS.get(self.name, LAYOUTS[OWN])
+
+    def dictionary(self, source: str, target: str, setup: str) -> tuple[Path, bool]:
+        """The seeds of a setup such as 5k, or ``TEST``, and whether the file is target-source."""
+        sizes = self.layout.sizes or {setup: setup}
+        if setup not in (*sizes, TEST):
+            known = ", ".join([*sizes, UNSUPERVISED, ZERO_SHOT])
+            raise CannotRun(f"{self.name} has no setup {setup!r}; it has {known}")
+        pattern = self.layout.test if setup == TEST else self.layout.train
+        pattern = pattern.replace("{size}", sizes.get(setup, ""))
+        folder = self.folder / self.name if self.name in LAYOUTS else self.folder
+        hint = self._how_to_fetch(self.name, f"{source}-{target}")
+        path, swapped = _in_either_order(folder, pattern, source, target, hint)
+        if path.is_file() and path.stat().st_size == 0:
+            raise CannotRun(f"{path} is empty")
+        return path, swapped
+
+    def lexicon(self, source: str, target: str, setup: str) -> Lexicon:
+        path, swapped = self.dictionary(source, target, setup)
+        lexicon = _load_lexicon(path, path.stat().st_mtime_ns)
+        return lexicon.reverse() if swapped else lexicon
+
+    def vectors(self, language: str) -> Path:
+        """The vector file of a language."""
+        names = [name.format(language=language) for name in self.layout.vectors]
+        folder = self.folder / "vectors"
+        if found := [name for name in names if (folder / name).exists()]:
+            return folder / found[0]
+        problem = f"there are no vectors of {language} in {folder} (none of {', '.join(names)})"
+        raise CannotRun(problem + self._how_to_fetch(self.layout.fetched_by, language))
+
+    def embeddings(self, language: str, max_words: int) -> Embeddings:
+        return _load_vectors(self.vectors(language), language, max_words)
+
+    def space_folder(self, source: str, target: str, setup: str) -> tuple[Path, bool]:
+        """A space that was made elsewhere, and whether it is target-source."""
+        spaces = self.folder / "spaces"
+        output = spaces / f"{source}-{target}.{setup}"
+        hint = f"; make it with: blicer align files SOURCE TARGET -o {output}"
+        return _in_either_order(spaces, "{pair}." + setup, source, target, hint)
+
+    def space(self, source: str, target: str, setup: str) -> Space:
+        from blicer.align.space import Space
+
+        folder, swapped = self.space_folder(source, target, setup)
+        space = Space.load(folder)
+        if swapped:
+            space = Space(space.target, space.source, method=space.method, settings=space.settings)
+        space.source.language, space.target.language = source, target
+        return space
+
+    def _how_to_fetch(self, collection: str, wanted: str) -> str:
+        if not self.layout.fetched_by:
+            return ""
+        return f"; fetch it with: blicer data get {collection} {wanted} -o {self.folder}"
+
+
+def _in_either_order(
+    folder: Path, pattern: str, source: str, target: str, hint: str
+) -> tuple[Path, bool]:
+    """The path of the pair as asked, or of the other order, and whether it is the other."""
+    pairs = (f"{source}-{target}", f"{target}-{source}")
+    paths = [folder / pattern.replace("{pair}", pair) for pair in pairs]
+    for swapped, path in enumerate(paths):
+        if path.exists():
+            return path, bool(swapped)
+    raise CannotRun(f"{pairs[0]}: there is neither {paths[0]} nor {paths[1]}{hint}")
+
+
+# The units of one process share few languages and dictionaries.
+@lru_cache(maxsize=4)
+def _load_vectors(path: Path, language: str, max_words: int) -> Embeddings:
+    return Embeddings.load(path, max_words=max_words, language=language)
+
+
+@lru_cache(maxsize=4)
+def _load_lexicon(path: Path, changed: int) -> Lexicon:
+    return Lexicon.load(path)
+
+
+class Digests:
+    """SHA-256 of files and folders, cached in ``file`` by path, size and time of change."""
+
+    def __init__(self, file: Path | None = None) -> None:
+        self.file = file
+        self.known: dict[str, str] = {}
+        if file is not None and file.is_file():
+            with suppress(FileError, TypeError, ValueError):  # damaged: all files are read again
+                self.known = dict(read_json(file))
+
+    def of(self, *paths: Path) -> str:
+        """One digest of the contents of these files and folders."""
+        files = [file for path in paths for file in sorted(path.rglob("*")) or [path]]
+        parts = [self._one(file) for file in files if file.is_file()]
+        return parts[0] if len(parts) == 1 else digest(parts)
+
+    def _one(self, file: Path) -> str:
+        state = file.stat()
+        key = f"{file.resolve()}|{state.st_size}|{state.st_mtime_ns}"
+        if key not in self.known:
+            self.known[key] = file_sha256(file)
+        return self.known[key]
+
+    def save(self) -> None:
+        if self.file is not None and self.file.parent.is_dir():
+            write_json(self.file, self.known)
+
+
+# -- units of work
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unit:
+    """One unit of work: a pair, a setup, a space, a configuration; both directions, all systems.
+
+    It holds everything that its figures depend on. ``key`` is a hash of that, so nothing that is
+    finished is computed twice.
+    """
+
+    dataset: str
+    source: str
+    target: str
+    setup: str
+    pivot: str = ""
+    space_mode: str = ""
+    """The mode of the space; without seeds, where self-learning starts (encoder, identical, …)."""
+    max_words: int
+    config: Config
+    settings: dict[str, Any] = field(default_factory=dict)
+    """Settings of ``config`` that the user changed with ``--set``."""
+    systems: tuple[str, ...] = ()
+    data: dict[str, str] = field(default_factory=dict)
+    """Digests of the files that the unit reads."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The ``unit`` of a result file."""
+        place = {name: getattr(self, name) for name in ("dataset", "source", "target", "setup")}
+        return place | {
+            "pivot": self.pivot,
+            "space": self.config.space,
+            "space_mode": self.space_mode,
+            "encoder": self.config.encoder,
+            "template": self.config.template,
+            "alpha": self.config.alpha,
+            "training_seed": self.config.seed,
+            "max_words": self.max_words,
+            "systems": list(self.systems),
+            "settings": self.settings,
+        }
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> Unit:
+        """The unit that a row of ``results.tsv`` describes."""
+        if not row["pair"]:
+            raise InputError(f"nothing is known of the unit {row['key']}: {row['error']}")
+        source, target = split_pair(row["pair"])
+        mode = "" if row["setup"] in WITHOUT_SEEDS else row["space_mode"]
+        config = {**row["config"], "space": row["space"], "space_mode": mode}
+        return cls(
+            **{name: row[name] for name in ("dataset", "setup", "pivot", "space_mode")},
+            source=source,
+            target=target,
+            max_words=int(row["max_words"]),
+            config=Config.from_dict(config),
+            settings=row["settings"] or {},
+            systems=tuple(row["systems"]),
+            data=row["data"] or {},
+        )
+
+    @cached_property
+    def key(self) -> str:
+        """Hash of everything except ``systems``: several runs share one result file.
+
+        The method's defaults and the embedded encoder count too: a new release may change them.
+        """
+        config = self.config.to_dict()
+        if "encoder" in self.data:  # a local encoder is known by its files, wherever they are
+            config["encoder"] = Path(config["encoder"]).name
+        place = (self.dataset, self.source, self.target, self.setup, self.pivot, self.space_mode)
+        code = (self.space_settings, self.encoder_version)
+        return digest(place, self.max_words, config, self.data, code, length=16)
+
+    @property
+    def label(self) -> str:
+        return label(self.to_dict())
+
+    @property
+    def space_settings(self) -> dict[str, Any]:
+        """All settings of the space's method, as they are today."""
+        return make_aligner(self.config).settings if self.config.space in METHODS else {}
+
+    @property
+    def encoder_version(self) -> str:
+        """Version of the embedded encoder, if the figures depend on it."""
+        encoders = [self.config.encoder]
+        if self.config.space in BUILT_FROM or self.setup in WITHOUT_SEEDS:
+            encoders.append(self.space_settings.get("encoder", ""))
+        return lite.version() if lite.NAME in encoders else ""
+
+    @property
+    def spaces(self) -> set[str]:
+        """Names of the spaces that it needs; units that need the same one share it on disk."""
+        place = (self.dataset, self.source, self.target, self.pivot, self.setup)
+        methods = (*BUILT_FROM.get(self.config.space, ()), self.config.space)
+        return {f"{place} {self.space_mode} {self.max_words} {method}" for method in methods}
+
+    @property
+    def seed_dictionaries(self) -> list[tuple[str, str, str]]:
+        """(source, target, size) of the training dictionaries that it reads."""
+        if self.setup == UNSUPERVISED:
+            return []
+        if self.setup == ZERO_SHOT:
+            return [(self.pivot, self.source, "5k"), (self.pivot, self.target, "5k")]
+        return [(self.source, self.target, self.setup)]
+
+    def vectors(self, dataset: Dataset) -> dict[str, Path]:
+        """The vector files of its languages, or the sides of a space that was made elsewhere."""
+        names = {"source": self.source, "target": self.target, "pivot": self.pivot}
+        if self.config.space == FILES:
+            folder, _ = dataset.space_folder(self.source, self.target, self.setup)
+            return {side: folder / side for side in ("source", "target")}
+        return {side: dataset.vectors(language) for side, language in names.items() if language}
+
+    def data_digests(self, dataset: Dataset, digests: Digests) -> dict[str, str]:
+        """Digests of the files that it reads; of the encoder too, if that is a local folder."""
+        files = {
+            side: [path, path.with_suffix(".vocab.txt")]
+            for side, path in self.vectors(dataset).items()
+        }
+        files["test"] = [dataset.dictionary(self.source, self.target, TEST)[0]]
+        files["seeds"] = [dataset.dictionary(*one)[0] for one in self.seed_dictionaries]
+        if self.config.encoder != lite.NAME and (own := local_files(self.config.encoder)):
+            files["encoder"] = own
+        return {name: digests.of(*paths) if paths else "" for name, paths in files.items()}
+
+
+def label(unit: Mapping[str, Any]) -> str:
+    """One line for people, from the ``unit`` of a result."""
+    if not unit:
+        return "unknown unit"
+    mode = f":{unit['space_mode']}" if unit["space_mode"] else ""
+    return (
+        f"{unit['source']}-{unit['target']} {unit['setup']} {unit['space']}{mode} "
+        f"{Path(unit['encoder']).name} {unit['template']} alpha {unit['alpha']:g} "
+        f"seed {unit['training_seed']}"
+    )
+
+
+# -- from lists to units
 
 
 @dataclass(frozen=True, kw_only=True)
 class Matrix:
-    """What the user listed; empty lists are filled by what fits the encoder and the setup."""
+    """What the user listed; empty lists follow the encoder and the setup."""
 
-    pairs: Sequence[str]
-    setups: Sequence[str] = ("5k", "1k")
-    spaces: Sequence[str] = ("vecmap",)
-    """Methods, each perhaps with its mode (``vecmap:semi_supervised``), or ``files``."""
-    encoders: Sequence[str] = ("lite",)
-    templates: Sequence[str] = ()
-    alphas: Sequence[float] = ()
-    training_seeds: Sequence[int] = (33,)
-    systems: Sequence[str] = ()
+    pairs: tuple[str, ...]
+    setups: tuple[str, ...] = ("5k", "1k")
+    spaces: tuple[str, ...] = ("vecmap",)
+    """Methods, each with an optional mode (``vecmap:semi_supervised``), or ``files``."""
+    encoders: tuple[str, ...] = (lite.NAME,)
+    templates: tuple[str, ...] = ()
+    alphas: tuple[float, ...] = ()
+    training_seeds: tuple[int, ...] = (33,)
+    systems: tuple[str, ...] = ()
     max_words: int = 200_000
     pivot: str = "en"
     settings: dict[str, Any] = field(default_factory=dict)
 
+    @classmethod
+    def parse(cls, lists: Mapping[str, str], ablation: str = "", **others: Any) -> Matrix:
+        """From texts with commas, as the command line has them; an ablation fills empty lists."""
+        values: dict[str, Any] = {name: _split(name, text) for name, text in lists.items()}
+        if ablation and ablation not in ABLATIONS:
+            raise InputError(f"there is no ablation {ablation!r}; there are {', '.join(ABLATIONS)}")
+        for name, filled in ABLATIONS.get(ablation, {}).items():
+            values[name] = values[name] or filled
+        values["encoders"] = values["encoders"] or (lite.NAME,)
+        return cls(**values, **others)
 
-@dataclass(frozen=True)
-class Plan:
-    """Units that can run, and a sentence for each point of the matrix that cannot."""
 
-    tasks: list[Task]
-    problems: list[str]
+def _split(name: str, text: str) -> tuple[Any, ...]:
+    kind = {"alphas": float, "training_seeds": int}.get(name, str)
+    try:
+        return tuple(kind(part.strip()) for part in text.split(",") if part.strip())
+    except ValueError as error:
+        option = name.replace("_", "-")
+        raise InputError(f"--{option} {text!r}: expected numbers with commas between") from error
 
 
-def make_plan(matrix: Matrix, dataset: Dataset, digests: Digests) -> Plan:
-    """Every unit, those that share a space one after the other.
+def make_units(matrix: Matrix, dataset: Dataset, digests: Digests) -> tuple[list[Unit], list[str]]:
+    """Every unit of the matrix, and a sentence for each point that cannot run.
 
-    What is wrong with the request is raised here, before hours of work.
+    Units that share a space come one after the other. What is wrong with the request raises here,
+    before hours of work.
     """
-    planner = _Planner(matrix, dataset, digests)
-    tasks: list[Task] = []
-    problems: list[str] = []
-    for pair, setup, space in product(
-        _distinct_pairs(matrix.pairs),
-        _distinct([setup_name(setup) for setup in matrix.setups]),
-        _distinct(matrix.spaces),
-    ):
+    for name in matrix.settings:
+        if name in _OPTIONS:
+            raise InputError(f"the setting {name} is given by {_OPTIONS[name]} here")
+        if name in _LISTS and getattr(matrix, _LISTS[name]):
+            raise InputError(f"the setting {name} is given twice: by --set and --{_LISTS[name]}")
+    units: dict[str, Unit] = {}
+    problems: dict[str, None] = {}
+    setups = [setup_name(setup) for setup in matrix.setups]
+    for pair, setup, space in product(_checked_pairs(matrix.pairs), setups, matrix.spaces):
         try:
-            tasks += planner.tasks(pair, setup, space)
+            for unit in _variants(matrix, dataset, pair, setup, space):
+                unit = replace(unit, data=unit.data_digests(dataset, digests))
+                units.setdefault(unit.key, unit)
         except CannotRun as reason:
-            problems.append(str(reason))
-    if not tasks:
+            problems[str(reason)] = None
+    if not units:
         nothing = "there is nothing to run: give at least one pair, setup and space"
-        raise InputError(problems[0] if problems else nothing)
-    return Plan(tasks, _distinct(problems))
+        raise InputError(next(iter(problems), nothing))
+    digests.save()
+    return list(units.values()), list(problems)
 
 
-class _Planner:
-    def __init__(self, matrix: Matrix, dataset: Dataset, digests: Digests) -> None:
-        self.matrix, self.dataset, self.digests = matrix, dataset, digests
-        self.pairs_in: dict[Path, int] = {}  # each training dictionary is read once
-
-    def tasks(self, pair: str, setup: str, space: str) -> list[Task]:
-        """All encoders, training seeds, templates and alphas over one space."""
-        matrix = self.matrix
-        common = self._common(pair, setup, space)
-        probe = Unit(
-            **common, encoder="lite", template="T1", alpha=0.0, training_seed=0, systems=()
-        )
-        seeds = sum(self._size(*one) for one in seed_pairs(probe))
-        data = data_digests(probe, self.dataset, self.digests)
-        tasks = []
-        for name, option in (("encoder", "--encoders"), ("seed", "--training-seeds")):
-            if name in matrix.settings:
-                raise InputError(f"the setting {name} is given by {option} here")
-        for name, listed in (("alpha", matrix.alphas), ("template", matrix.templates)):
-            if name in matrix.settings and listed:
-                raise InputError(f"the setting {name} is given twice: by --set and --{name}s")
-        for encoder, seed in product(_distinct(matrix.encoders), _distinct(matrix.training_seeds)):
-            given = {**matrix.settings, "encoder": encoder, "seed": seed}
-            usual = resolve_config(setup, seeds, given)
-            unsaid = resolve_config(setup, seeds, {"preset": usual.preset, "encoder": encoder})
-            settings = _said(common["settings"], unsaid, resolve_config(setup, seeds, {}).preset)
-            systems = check_systems(matrix.systems) if matrix.systems else usual_systems(usual)
-            for template, alpha in product(
-                _distinct(matrix.templates) or [usual.template],
-                _distinct(matrix.alphas) or [usual.alpha],
-            ):
-                chosen = usual.replace(template=template, alpha=alpha)
-                unit = Unit(
-                    **{**common, "settings": settings},
-                    encoder=encoder,
-                    template=chosen.template,
-                    alpha=chosen.alpha,
-                    training_seed=seed,
-                    systems=systems,
-                )
-                config = resolve_config(setup, seeds, unit_overrides(unit))
-                tasks.append(Task(unit, config, {**data, **encoder_digest(encoder, self.digests)}))
-        return tasks
-
-    def _common(self, pair: str, setup: str, space: str) -> dict[str, Any]:
-        matrix = self.matrix
-        source, target = split_pair(pair)
-        method, _, mode = space.partition(":")
-        pivot = matrix.pivot if setup == ZERO_SHOT else ""
-        if pivot in (source, target):
-            raise CannotRun(f"{pair} zero-shot: the pivot {pivot} is one of the two languages")
-        if method != FILES:
-            _check_space(method, mode, setup)
-        # These four are the unit's own fields.
-        own = ("encoder", "template", "alpha", "seed")
-        return {
-            "dataset": self.dataset.name,
-            "source": source,
-            "target": target,
-            "setup": setup,
-            "pivot": pivot,
-            "space": method,
-            "space_mode": mode.replace("-", "_"),
-            "max_words": matrix.max_words,
-            "settings": {k: value for k, value in matrix.settings.items() if k not in own},
-        }
-
-    def _size(self, source: str, target: str, setup: str) -> int:
-        file = self.dataset.seeds(source, target, setup)
-        if file.path not in self.pairs_in:
-            self.pairs_in[file.path] = len(file.load())
-        return self.pairs_in[file.path]
+def _variants(
+    matrix: Matrix, dataset: Dataset, pair: tuple[str, str], setup: str, space: str
+) -> Iterator[Unit]:
+    """All encoders, training seeds, templates and alphas over one space."""
+    method, _, mode = space.replace("-", "_").partition(":")
+    pivot = matrix.pivot if setup == ZERO_SHOT else ""
+    _check_space(pair, setup, pivot, method, mode)
+    base = Unit(
+        dataset=dataset.name,
+        source=pair[0],
+        target=pair[1],
+        setup=setup,
+        pivot=pivot,
+        space_mode=mode,
+        max_words=matrix.max_words,
+        config=Config(),
+    )
+    preset = setup.replace("-", "_")
+    if setup not in WITHOUT_SEEDS:
+        preset = preset_for(len(dataset.lexicon(*pair, setup)))
+    fixed = {"space": method, "space_mode": "" if setup in WITHOUT_SEEDS else mode}
+    for encoder, seed in product(matrix.encoders, matrix.training_seeds):
+        given = {**matrix.settings, **fixed, "encoder": encoder, "seed": seed}
+        config = Config.resolve(overrides=given, defaults={"preset": preset})
+        usual = Config.resolve(config.preset, overrides={"encoder": encoder}).to_dict()
+        usual["preset"] = preset
+        for template, alpha in product(
+            matrix.templates or [config.template], matrix.alphas or [config.alpha]
+        ):
+            yield replace(
+                base,
+                config=config.replace(template=template, alpha=alpha),
+                settings={  # one that repeats the default is left out
+                    name: value
+                    for name, value in matrix.settings.items()
+                    if name not in _LISTS and value != usual[name]
+                },
+                systems=check_systems(matrix.systems or ("tuned", default_system(config))),
+            )
 
 
-def _said(settings: dict[str, Any], unsaid: Config, preset: str) -> dict[str, Any]:
-    """The settings that make a difference: one that repeats the default is the same unit."""
-    usual = {**{name: getattr(unsaid, name) for name in settings}, "preset": preset}
-    return {name: value for name, value in settings.items() if value != usual[name]}
-
-
-def _check_space(method: str, mode: str, setup: str) -> None:
-    """A method, mode or start that does not exist is found before anything is computed."""
+def _check_space(pair: tuple[str, str], setup: str, pivot: str, method: str, mode: str) -> None:
+    """Methods, modes and starts that do not exist raise before anything is computed."""
+    if pivot in pair:
+        raise CannotRun(f"{'-'.join(pair)} {setup}: the pivot {pivot} is one of the two languages")
+    if method == FILES:
+        return
     if method not in METHODS:
-        known = ", ".join([*METHODS, FILES])
-        raise InputError(f"there is no space {method!r}; there are {known}")
-    if setup in (UNSUPERVISED, ZERO_SHOT):  # of zero-shot the method makes the pivots' spaces
-        check_start(WITHOUT_SEEDS, mode or AUTO)
-        if setup == UNSUPERVISED and UNSUPERVISED not in aligner_class(method).presets:
-            raise CannotRun(f"{setup}: {method} needs seed pairs; without any take vecmap, c1, c2")
-    else:
-        make_aligner(method, "supervised", Recipe(space_mode=mode))
+        raise InputError(f"there is no space {method!r}; there are {', '.join([*METHODS, FILES])}")
+    if setup not in WITHOUT_SEEDS:
+        make_aligner(Config(space=method, space_mode=mode))
+        return
+    check_start(METHOD_WITHOUT_SEEDS, mode or AUTO)
+    # In zero-shot the method makes the spaces of the pivot's pairs, which have seeds.
+    if setup == UNSUPERVISED and UNSUPERVISED not in aligner_class(method).presets:
+        raise CannotRun(f"{setup}: {method} needs seed pairs; without any take vecmap, c1, c2")
+
+
+def setup_name(given: str) -> str:
+    """5000, 5K and 5k are the setup 5k."""
+    name = given.strip().lower().replace("_", "-")
+    if name in (UNSUPERVISED, ZERO_SHOT):
+        return name
+    if (found := re.fullmatch(r"([1-9]\d*)(k?)", name)) is None:
+        raise InputError(
+            f"setup {given!r}: expected a number of seed pairs such as 5k or 500, "
+            f"{UNSUPERVISED} or {ZERO_SHOT}"
+        )
+    size = int(found[1]) * (1000 if found[2] else 1)
+    return f"{size // 1000}k" if size % 1000 == 0 else str(size)
 
 
 def split_pair(pair: str) -> tuple[str, str]:
-    source, dash, target = pair.strip().partition("-")
-    if not dash or not source or not target or "-" in target or source == target:
+    languages = pair.strip().split("-")
+    if len(languages) != 2 or not all(languages) or languages[0] == languages[1]:
         raise InputError(f"pair {pair!r}: expected two languages such as en-fr")
-    return source, target
+    return languages[0], languages[1]
 
 
-def _distinct_pairs(given: Sequence[str]) -> list[str]:
-    found = _distinct([pair.strip() for pair in given])
-    for pair in found:
-        source, target = split_pair(pair)
-        if f"{target}-{source}" in found:
+def _checked_pairs(given: Iterable[str]) -> list[tuple[str, str]]:
+    pairs = [split_pair(pair) for pair in given]
+    for source, target in pairs:
+        if (target, source) in pairs:
             raise InputError(
-                f"{pair} and {target}-{source} are one pair, and both directions are measured: "
-                "name one of the two"
+                f"{source}-{target} and {target}-{source} are one pair, and both directions are "
+                "measured: name one of the two"
             )
-    return found
-
-
-def _distinct(given: Sequence[Any]) -> list[Any]:
-    return list(dict.fromkeys(given))
-
-
-def load_digests(work: Path) -> Digests:
-    """What was computed in an earlier run; a file that changed is read again."""
-    try:
-        remembered = read_json(work / "digests.json")
-    except FileError:
-        remembered = {}
-    return Digests(remembered if isinstance(remembered, dict) else {})
-
-
-def save_digests(work: Path, digests: Digests) -> None:
-    write_json(work / "digests.json", digests.remembered)
+    return pairs

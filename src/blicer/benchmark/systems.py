@@ -1,8 +1,8 @@
-"""What a unit compares: the space alone, and the space mixed with other scorers."""
+"""The systems that a unit compares: the space alone, and the space mixed with other scorers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,13 +16,14 @@ from blicer.evaluation import (
     per_query,
     resampled_means,
 )
-from blicer.lexicon import Lexicon
-from blicer.mixing import CSLS, Mixture, choose_weights, gold_marks, score_candidates
-from blicer.pipeline import Recipe
+from blicer.mixing import CSLS, HeldOutView, Mixture, gold_marks, score_candidates
+from blicer.pipeline import choose
+from blicer.scorers import NEED_ENCODER, make_scorer
 
 if TYPE_CHECKING:
     from blicer.config import Config
-    from blicer.pipeline import Fitted, HeldOutView
+    from blicer.lexicon import Lexicon
+    from blicer.pipeline import Prepared
 
 SPACE = "space"
 SYSTEMS: dict[str, tuple[str, ...]] = {
@@ -33,17 +34,15 @@ SYSTEMS: dict[str, tuple[str, ...]] = {
     "tuned": ("cross-encoder",),
     "tuned+endings": ("endings", "cross-encoder"),
 }
-"""What each system mixes with CSLS. ``tuned`` is the paper's method; A and B are controls that
-learn nothing but their weights."""
-NEED_A_PACKAGE = ("use-cosine",)  # scorers from a package that is not always installed
-
-BOOTSTRAP = 10_000
-Integers = NDArray[np.int64]
+"""The scorers that each system mixes with CSLS. ``tuned`` is the paper's method; A and B are
+controls that learn nothing but their weights."""
+DIRECTIONS = ("forward", "backward")
+BOOTSTRAP = 10_000  # draws of the paired test
 Floats = NDArray[np.float64]
 
 
 def check_systems(names: Iterable[str]) -> tuple[str, ...]:
-    """The asked systems in the order of ``SYSTEMS``; the space is always among them."""
+    """The systems in the order of ``SYSTEMS``, always with the space; unknown ones raise."""
     asked = {SPACE, *names}
     if unknown := sorted(asked.difference(SYSTEMS)):
         raise InputError(f"there is no system {unknown[0]!r}; there are {', '.join(SYSTEMS)}")
@@ -51,14 +50,9 @@ def check_systems(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def default_system(config: Config) -> str:
-    """The system that ``blicer train`` makes with this configuration."""
-    usual = set(Recipe().resolved(config, 0).scorers)
-    return next((name for name, parts in SYSTEMS.items() if set(parts) == usual), "tuned")
-
-
-def usual_systems(config: Config) -> tuple[str, ...]:
-    """What is compared unless asked otherwise: the space, the paper's method, our default."""
-    return check_systems(("tuned", default_system(config)))
+    """The system that ``blicer train`` builds with this configuration."""
+    scorers = set(config.for_training(0).scorers)
+    return next((name for name, parts in SYSTEMS.items() if set(parts) == scorers), "tuned")
 
 
 def scorers_for(systems: Iterable[str]) -> tuple[str, ...]:
@@ -66,119 +60,86 @@ def scorers_for(systems: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(part for name in systems for part in SYSTEMS[name]))
 
 
-def missing_systems(names: Iterable[str]) -> dict[str, str]:
-    """Systems that need a package which is not installed, with the sentence that says which."""
-    from blicer.scorers import ENCODERS, make_scorer
-
+def missing_packages(systems: Iterable[str]) -> dict[str, str]:
+    """The systems that need a package which is not installed, and the sentence that says which."""
     missing: dict[str, str] = {}
-    for scorer in scorers_for(names):
-        if scorer in ENCODERS:
-            continue
+    for name in systems:
         try:
-            make_scorer(scorer)
+            for scorer in set(SYSTEMS[name]).difference(NEED_ENCODER):
+                make_scorer(scorer)
         except MissingDependency as error:
-            missing |= {name: str(error) for name in names if scorer in SYSTEMS[name]}
+            missing[name] = str(error)
     return missing
 
 
-def could_run_now(dropped: Iterable[str]) -> bool:
-    """Whether one of these systems was left out for want of a package that is there by now."""
-    packaged = tuple(name for name in dropped if set(SYSTEMS[name]) & set(NEED_A_PACKAGE))
-    return len(missing_systems(packaged)) < len(packaged)
+def choose_mixture(prepared: Prepared, scorers: Sequence[str], lam: float | None) -> Mixture:
+    """The weights of CSLS and some of the scorers, chosen on held-out words alone.
 
-
-def choose_mixture(
-    view: HeldOutView | None, scorers: Sequence[str], mixed: Sequence[str], config: Config
-) -> Mixture:
-    """The weights of one system, on held-out words alone.
-
-    ``scorers``: the columns of ``view`` after CSLS. A λ of the configuration is for the systems
-    that mix one scorer; the weights of the others are chosen.
+    A fixed ``lam`` applies to systems with one scorer; the weights of the others are chosen.
     """
-    lam = config.mixing_weight
-    fixed = Mixture.fixed(lam, mixed[0]) if lam is not None and len(mixed) == 1 else None
-    if view is None:
-        if not mixed:
-            return Mixture({CSLS: 1.0})
-        if fixed is None:
-            raise InputError(
-                "without held-out words there is nothing to choose lambda on: give one"
-            )
-        return fixed
-    parts = view.parts[..., _columns(scorers, mixed)]
-    mixture = choose_weights(parts, view.is_gold, [CSLS, *mixed])
-    if fixed is not None:
-        return Mixture(fixed.weights, mixture.curve, mixture.queries)
-    return mixture
+    if not scorers:
+        return Mixture({CSLS: 1.0})
+    view = prepared.held_out
+    if view is not None:
+        view = HeldOutView(view.parts[..., columns(prepared, scorers)], view.is_gold)
+    lam = lam if len(scorers) == 1 else None
+    return choose(view, prepared.config.replace(scorers=scorers, mixing_weight=lam))[0]
 
 
-def _columns(scorers: Sequence[str], mixed: Sequence[str]) -> list[int]:
-    return [0, *(1 + list(scorers).index(part) for part in mixed)]
+def columns(prepared: Prepared, scorers: Sequence[str]) -> list[int]:
+    """Where CSLS and these scorers are among all that were fitted."""
+    return [0, *(1 + prepared.config.scorers.index(name) for name in scorers)]
 
 
-def gold_ranks(final: Floats, is_gold: NDArray[np.bool_]) -> Integers:
-    """Rank from 1 of the best gold of each query by its final scores; 0: not a candidate.
+def measure(
+    prepared: Prepared, systems: Mapping[str, tuple[Sequence[str], Mixture]], test: Lexicon
+) -> tuple[dict[str, dict[str, Any]], int]:
+    """Every system's figures in both directions, and how many pairs were scored for them.
 
-    Candidates come best CSLS first and that order settles ties, as in ``choose_weights``.
+    All systems order the same ``n_cand`` candidates: a gold translation that is not among them
+    counts as absent for each, in P@5 and MRR too, so that the systems compare.
+    """
+    fitted, n_cand = prepared.fitted, prepared.config.n_cand
+    sides, pairs_scored = (fitted.space.source, fitted.space.target), 0
+    figures: dict[str, dict[str, Any]] = {name: {} for name in systems}
+    for direction in DIRECTIONS:
+        known, queries, golds = answerable_queries(test, *sides)
+        if not len(queries):
+            missing = "; ".join(test.coverage(*sides).lines())
+            raise InputError(f"no word of the test dictionary can be scored: {missing}")
+        scores = score_candidates(
+            *(fitted.space, fitted.scaling, fitted.scorers, queries, n_cand),
+            reverse=direction == "backward",
+        )
+        pairs_scored += int(scores.indices.size)
+        is_gold = gold_marks(scores, golds)
+        space: Floats | None = None  # the first system
+        for name, (scorers, mixture) in systems.items():
+            final = mixture.combine(scores.parts[..., columns(prepared, scorers)])
+            values = per_query(gold_ranks(final, is_gold))
+            p1, p5, _, mrr = values.mean(axis=0).tolist()
+            figures[name][direction] = {
+                "queries": len(values),
+                "all_queries": len(known),
+                "p@1": p1,
+                "p@5": p5,
+                "mrr": mrr,
+                "p@1_all": float(values[:, 0].sum()) / len(known),
+                "gain": None if space is None else paired_gain(values[:, :1] - space[:, :1]),
+            }
+            space = values if space is None else space
+        test, sides = test.reverse(), sides[::-1]
+    return figures, pairs_scored
+
+
+def gold_ranks(final: Floats, is_gold: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Rank from 1 of the best gold of each query; 0: not a candidate.
+
+    Candidates come best CSLS first, and that order settles ties, as in ``choose_weights``.
     """
     order = np.argsort(-final, axis=1, kind="stable")
     ordered = np.take_along_axis(is_gold, order, axis=1)
     return np.where(ordered.any(axis=1), 1 + ordered.argmax(axis=1), 0).astype(np.int64)
-
-
-def measure_direction(
-    fitted: Fitted,
-    scorers: Sequence[str],
-    mixtures: dict[str, tuple[tuple[str, ...], Mixture]],
-    test: Lexicon,
-    n_cand: int,
-    *,
-    reverse: bool,
-) -> tuple[dict[str, dict[str, Any]], int]:
-    """Every system's scores on the test dictionary, all from one scoring of the candidates.
-
-    All systems order the same ``n_cand`` candidates: a gold translation that is not among them
-    counts as absent for each of them, in P@5 and MRR too, so that the systems compare. (P@1 of the
-    space alone is that of its full ranking; its MRR is lower by what lies beyond the candidates.)
-
-    Also returned: how many pairs were scored.
-    """
-    space = fitted.space
-    asked, offered = (space.target, space.source) if reverse else (space.source, space.target)
-    lexicon = test.reverse() if reverse else test
-    known, queries, golds = answerable_queries(lexicon, asked, offered)
-    if not len(queries):
-        missing = "; ".join(lexicon.coverage(asked, offered).lines())
-        raise InputError(f"no word of the test dictionary can be scored: {missing}")
-    scores = score_candidates(
-        space, fitted.scaling, fitted.scorers, queries, n_cand, reverse=reverse
-    )
-    is_gold = gold_marks(scores, golds)
-    values = {
-        name: per_query(
-            gold_ranks(mixture.combine(scores.parts[..., _columns(scorers, mixed)]), is_gold)
-        )
-        for name, (mixed, mixture) in mixtures.items()
-    }
-    outcome = {
-        name: _figures(found, None if name == SPACE else values[SPACE], len(known))
-        for name, found in values.items()
-    }
-    return outcome, int(scores.indices.size)
-
-
-def _figures(values: Floats, before: Floats | None, all_queries: int) -> dict[str, Any]:
-    """Metrics over the in-vocabulary queries, and the gain in P@1 over ``before``, paired."""
-    p1, p5, _, mrr = values.mean(axis=0).tolist()
-    return {
-        "queries": len(values),
-        "all_queries": all_queries,
-        "p@1": p1,
-        "p@5": p5,
-        "mrr": mrr,
-        "p@1_all": float(values[:, 0].sum()) / all_queries,
-        "gain": None if before is None else paired_gain(values[:, :1] - before[:, :1]),
-    }
 
 
 def paired_gain(differences: Floats) -> dict[str, float]:

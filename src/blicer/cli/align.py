@@ -86,8 +86,7 @@ def align(
     else:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # a failed run is reported below
-            aligner.work = work
-            space = aligner.align(left, right, lexicon)
+            space = aligner.align(left, right, lexicon, work=work)
     if not space.settings.get("converged", True):
         verdict = space.settings.get("verdict", "the run did not converge")
         if not force:

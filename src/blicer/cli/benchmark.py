@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,13 +12,10 @@ from typer.core import TyperGroup
 from blicer.cli import app
 
 if TYPE_CHECKING:
-    from blicer.benchmark.dataset import Dataset
-    from blicer.benchmark.plan import Plan
-    from blicer.benchmark.pool import Pool
     from blicer.benchmark.results import Results
 
 
-class _RunUnlessSaid(TyperGroup):
+class _RunByDefault(TyperGroup):
     """``blicer benchmark xling`` is ``blicer benchmark run xling``."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -29,7 +26,7 @@ class _RunUnlessSaid(TyperGroup):
 
 benchmark = typer.Typer(
     name="benchmark",
-    cls=_RunUnlessSaid,
+    cls=_RunByDefault,
     help="Measure many setups in one go: pairs, seed sizes, spaces, encoders, templates, alphas. "
     "Without a command's name, `run` is meant: `blicer benchmark xling ...`.",
     no_args_is_help=True,
@@ -37,102 +34,63 @@ benchmark = typer.Typer(
 )
 app.add_typer(benchmark)
 
-DatasetArgument = Annotated[
-    str, typer.Argument(metavar="DATASET", help="xling, panlex, muse, or a folder of your own.")
-]
+FEW_WORDS = 200  # of a test dictionary: an interval of some seven points either way
+
+
+def _option(text: str, *names: str, **more: Any) -> Any:
+    return typer.Option(*names, help=text, **more)
+
+
 Data = Annotated[
-    Path,
-    typer.Option(help="Folder of xling/, panlex/, muse/, vectors/, as `blicer data get` fills it."),
-]
-Output = Annotated[Path, typer.Option("--output", "-o", help="Folder of the results.")]
-Pairs = Annotated[str, typer.Option(help="Such as en-fr,en-ru; both directions are measured.")]
-Setups = Annotated[
-    str, typer.Option(help="Sizes of the seed dictionary (5k,1k,500), unsupervised, zero-shot.")
-]
-Spaces = Annotated[
-    str,
-    typer.Option(
-        help="procrustes, vecmap, rcsls, c1, c2, each perhaps with a mode "
-        "(vecmap:semi_supervised), or files."
-    ),
-]
-Encoders = Annotated[str, typer.Option(help="lite, Hugging Face names, or folders.")]
-Templates = Annotated[str, typer.Option(help="T1,T15 …; the encoder's own if not given.")]
-Alphas = Annotated[str, typer.Option(help="0,0.5,1 …; the setup's own if not given.")]
-Seeds = Annotated[str, typer.Option(help="Seeds of the training: 33,34 …")]
-Systems = Annotated[
-    str,
-    typer.Option(
-        help="space, A, B, untuned, tuned, tuned+endings; if not given: space, tuned, and what "
-        "`blicer train` does with the encoder."
-    ),
-]
-Ablation = Annotated[
-    str,
-    typer.Option(
-        help="Fill the lists as the paper does: encoders, templates, alpha, off-the-shelf, "
-        "no-template."
-    ),
-]
-MaxWords = Annotated[int, typer.Option(min=1, help="Words read a language.")]
-Pivot = Annotated[str, typer.Option(help="The language between, for zero-shot.")]
-Settings = Annotated[
-    list[str] | None, typer.Option("--set", help="One setting, NAME=VALUE; may be repeated.")
-]
-Jobs = Annotated[
-    int, typer.Option(min=1, help="Units at a time; fewer if memory does not suffice.")
-]
-Threads = Annotated[
-    int, typer.Option(min=0, help="Threads of a unit; 0: the cores divided by the jobs.")
-]
-RayAddress = Annotated[
-    str | None,
-    typer.Option(
-        metavar="ADDRESS",
-        help="Run the units on a Ray cluster: its address, auto for the one that this machine "
-        "belongs to, or local for one of this machine's own. Data and OUTPUT must have the "
-        "same path on every node.",
-    ),
-]
-CpusPerUnit = Annotated[float, typer.Option(min=0.1, help="With --ray: cores that a unit needs.")]
-GpusPerUnit = Annotated[
-    float, typer.Option(min=0, help="With --ray: GPUs that a unit needs; 0.5 shares one.")
-]
-KeepRerankers = Annotated[
-    bool, typer.Option("--keep-rerankers", help="Keep the trained models in OUTPUT/work.")
-]
-
-
-DryRun = Annotated[
-    bool,
-    typer.Option("--dry-run", help="Say what would be run and what is there already; do nothing."),
+    Path, _option("Folder of xling/, panlex/, muse/, vectors/, as `blicer data get` fills it.")
 ]
 
 
 @benchmark.command()
 def run(
-    dataset: DatasetArgument,
-    output: Output,
-    pairs: Pairs,
+    dataset: Annotated[str, typer.Argument(help="xling, panlex, muse, or a folder of your own.")],
+    output: Annotated[Path, _option("Folder of the results.", "--output", "-o")],
+    pairs: Annotated[str, _option("Such as en-fr,en-ru; both directions are measured.")],
     data: Data = Path("data"),
-    setups: Setups = "5k,1k",
-    spaces: Spaces = "procrustes,vecmap,rcsls,c1",
-    encoders: Encoders = "",
-    templates: Templates = "",
-    alphas: Alphas = "",
-    training_seeds: Seeds = "33",
-    systems: Systems = "",
-    ablation: Ablation = "",
-    max_words: MaxWords = 200_000,
-    pivot: Pivot = "en",
-    settings: Settings = None,
-    jobs: Jobs = 1,
-    threads: Threads = 0,
-    ray: RayAddress = None,
-    cpus_per_unit: CpusPerUnit = 1,
-    gpus_per_unit: GpusPerUnit = 0,
-    keep_rerankers: KeepRerankers = False,
-    dry_run: DryRun = False,
+    setups: Annotated[str, _option("Seed sizes (5k,1k,500), unsupervised, zero-shot.")] = "5k,1k",
+    spaces: Annotated[
+        str,
+        _option("Methods of `blicer align`, or METHOD:MODE (vecmap:semi_supervised), or files."),
+    ] = "procrustes,vecmap,rcsls,c1",
+    encoders: Annotated[str, _option("lite (if not given), Hugging Face names, or folders.")] = "",
+    templates: Annotated[str, _option("T1,T15 …; the encoder's own if not given.")] = "",
+    alphas: Annotated[str, _option("0,0.5,1 …; the setup's own if not given.")] = "",
+    training_seeds: Annotated[str, _option("Seeds of the training: 33,34 …")] = "33",
+    systems: Annotated[
+        str,
+        _option(
+            "space, A, B, untuned, tuned, tuned+endings; if not given: space, tuned, and what "
+            "`blicer train` does with the encoder."
+        ),
+    ] = "",
+    ablation: Annotated[
+        str,
+        _option("Of the paper: encoders, templates, alpha, off-the-shelf or no-template."),
+    ] = "",
+    max_words: Annotated[int, _option("Words read a language.", min=1)] = 200_000,
+    pivot: Annotated[str, _option("The language between, for zero-shot.")] = "en",
+    settings: Annotated[
+        list[str] | None, _option("One setting, NAME=VALUE; may be repeated.", "--set")
+    ] = None,
+    jobs: Annotated[int, _option("Units at a time; fewer if memory is short.", min=1)] = 1,
+    threads: Annotated[int, _option("Threads of a unit; 0: cores divided by jobs.", min=0)] = 0,
+    ray: Annotated[
+        str | None,
+        _option(
+            "Address of a Ray cluster to run on, auto for the one that this machine belongs to, or "
+            "local. Data and OUTPUT must have the same path on every node.",
+            metavar="ADDRESS",
+        ),
+    ] = None,
+    cpus_per_unit: Annotated[float, _option("With --ray: cores of a unit.", min=0.1)] = 1,
+    gpus_per_unit: Annotated[float, _option("With --ray: GPUs; 0.5 shares one.", min=0)] = 0,
+    keep_rerankers: Annotated[bool, _option("Keep trained models.", "--keep-rerankers")] = False,
+    dry_run: Annotated[bool, _option("List the units and run nothing.", "--dry-run")] = False,
 ) -> None:
     """Measure every combination; the same command goes on where a killed run stopped.
 
@@ -148,38 +106,114 @@ def run(
     Example: `blicer benchmark run xling --data data --pairs en-fr,en-ru --setups 5k,1k
     --spaces procrustes,vecmap -o results/xling`
     """
-    from blicer.benchmark.dataset import Dataset
-    from blicer.benchmark.report_document import plural
-    from blicer.benchmark.request import local_pool, ray_pool
+    from dataclasses import replace
+
+    from blicer.benchmark.plan import Dataset, Digests, Matrix, make_units
     from blicer.benchmark.results import Results
-    from blicer.benchmark.runner import left_to_do, run_plan
+    from blicer.benchmark.run import RayPool, attempt, local_pool, run_units
+    from blicer.config import parse_assignments
     from blicer.progress import note
 
     found, results = Dataset.find(dataset, data), Results(output)
     if not dry_run:
         results.prepare()
-    plan = _plan(found, results, **_lists(locals()))
-    left = left_to_do(plan.tasks, results)
+    lists = {"pairs": pairs, "setups": setups, "spaces": spaces, "encoders": encoders}
+    lists |= {"templates": templates, "alphas": alphas, "training_seeds": training_seeds}
+    lists["systems"] = systems
+    given = parse_assignments(settings or [])
+    matrix = Matrix.parse(lists, ablation, max_words=max_words, pivot=pivot, settings=given)
+    units, problems = make_units(matrix, found, Digests(results.work / "digests.json"))
+    left = [replace(unit, systems=names) for unit in units if (names := results.missing(unit))]
+    count = f"{len(units)} unit{'s' * (len(units) != 1)}, {len(units) - len(left)} done"
     if dry_run:
-        _show(plan, {task.key for task in left})
+        waiting = {unit.key for unit in left}
+        for unit in units:
+            state = "to do" if unit.key in waiting else "done"
+            typer.echo(f"{unit.key}\t{state}\t{unit.label}\t{','.join(unit.systems)}")
+        for problem in problems:
+            typer.echo(f"\tmissing\t{problem}")
+        typer.echo(f"{count}, {len(left)} to do")
         return
-    note(f"{plural(len(plan.tasks), 'unit')}, {len(plan.tasks) - len(left)} finished")
-    if left:
-        options = {"keep_rerankers": keep_rerankers}
-        pool: Pool
-        if ray is None:
-            pool = local_pool(found, results, left, jobs, threads, **options)
-        else:
-            pool = ray_pool(found, results, ray, cpus_per_unit, gpus_per_unit, **options)
-        try:
-            now = run_plan(left, pool, results)
-        except KeyboardInterrupt:
-            note("interrupted; what is finished is kept, and the same command goes on from there")
-            raise
-    else:
-        now = []
-        results.write_table()
-    _finish(plan, results, now)
+    note(count)
+    job = partial(attempt, work=results.work.resolve(), keep_rerankers=keep_rerankers)
+    ended: list[dict[str, Any]] = []
+    if left and ray is not None:  # the workers start elsewhere
+        folder = replace(found, folder=found.folder.resolve())
+        job = partial(job, dataset=folder, threads=max(1, int(cpus_per_unit)), home=Path.cwd())
+        cluster = RayPool(job, ray, cpus=cpus_per_unit, gpus=gpus_per_unit)
+        ended = run_units(left, cluster, results)
+    elif left:
+        pool = local_pool(partial(job, dataset=found), left, found, jobs, threads)
+        ended = run_units(left, pool, results)
+    _finish(results, {unit.key for unit in units}, ended, problems)
+
+
+def _finish(
+    results: Results, keys: set[str], ended: list[dict[str, Any]], problems: list[str]
+) -> None:
+    """Print the summary and the failures and write the report; failures exit with 1."""
+    from blicer.benchmark.plan import label
+    from blicer.benchmark.results import DONE, load_units
+
+    found = [result for result in load_units(results.folder) if result["key"] in keys]
+    if any(result["status"] == DONE for result in found):
+        typer.echo("\n".join(_summary(results.folder, keys)))
+    # A failure that left earlier figures in place is only among those that ended now.
+    failed = {result["key"]: result for result in (*found, *ended) if result["status"] != DONE}
+    said = [f"{key} {label(one['unit'])}: {one['error']}" for key, one in failed.items()]
+    if said := [*said, *problems]:
+        typer.echo("\n".join([f"\n{len(said)} failed:", *(f"  {one}" for one in said)]))
+    report(results.folder)
+    if said:
+        raise typer.Exit(1)
+
+
+def _summary(folder: Path, keys: set[str]) -> list[str]:
+    """P@1 before and after reranking: a line for each direction, then what it comes to.
+
+    "After" is the encoder's default system if it was measured, else the last one that was.
+    """
+    from blicer.benchmark.cells import VARIANT, main_cells, read, tally
+    from blicer.benchmark.results import LEVEL
+    from blicer.benchmark.systems import SPACE
+
+    units, _, _, cells = read(folder, keys)
+    alone = cells[cells["system"] == SPACE].set_index("cell")["p@1"]
+    rank = (cells["system"] != SPACE).astype(int) + cells["default"]
+    cells = cells.assign(rank=rank, before=cells["cell"].map(alone), sure=cells["p"] < LEVEL)
+    cells = cells.sort_values("rank", kind="stable").drop_duplicates("cell", keep="last")
+    cells = cells.sort_index().replace({"sure": {True: "*", False: ""}})
+    varying = [name for name in VARIANT if cells[name].nunique() > 1]
+    heads = {name: name for name in ("direction", "setup")} | {"space_name": "space"}
+    heads |= {name: name.replace("_", " ") for name in (*varying, "system", "before")}
+    heads |= {"p@1": "after", "gain": "gain", "sure": "", "gain_low": "95 %:", "gain_high": "to"}
+    table = cells[[*heads]].to_string(
+        index=False, header=[*heads.values()], float_format="{:.1f}".format, na_rep="-"
+    )
+    main = main_cells(cells)
+    words, shares = main["queries"], main["coverage"]
+    lines = [
+        f"P@1 before and after reranking, per cent (*: p < {LEVEL}, paired bootstrap)",
+        table,
+        f"test words in the vocabularies: {words.min():,.0f} to {words.max():,.0f} a direction, "
+        f"{shares.min():.0f} to {shares.max():.0f} % of the dictionaries",
+    ]
+    if words.min() < FEW_WORDS:
+        lines.append(f"fewer than {FEW_WORDS} words tell little: read more, or larger, vectors")
+    setups = [*dict.fromkeys(zip(main["dataset"], main["setup"], strict=True))]
+    if (found := tally(main, setups))["all"]:
+        sure = f"{found['significant']} significantly (p < {LEVEL})"
+        lines.append(f"{found['won']} of {found['all']} won, {sure}")
+        for at, (_, setup) in enumerate(setups):
+            gain, count = found[f"gain{at}"], found[f"cells{at}"]
+            lines.append(f"mean gain at {setup}: {gain:+.2f} points over {count}")
+    if others := len(cells) - len(main):
+        lines.append(f"other templates, alphas or settings, see the report: {others} rows")
+    for result in units["outcome"]:
+        unit, remarks = result["unit"], result.get("remarks") or []
+        lines += [f"{unit['source']}-{unit['target']} {unit['setup']}: {one}" for one in remarks]
+        lines += [f"left out {name}: {why}" for name, why in result["dropped"].items()]
+    return list(dict.fromkeys(lines))
 
 
 @benchmark.command()
@@ -187,16 +221,17 @@ def report(
     output: Annotated[Path, typer.Argument(metavar="OUT", help="Folder of the results.")],
 ) -> None:
     """Write OUT/results.tsv, OUT/report.md and OUT/report.html again from what is finished."""
+    from blicer.benchmark.report import write_report
     from blicer.benchmark.results import Results
-    from blicer.progress import note
 
     results = Results(output)
-    results.outcomes()
-    note(f"wrote {', '.join(str(path) for path in [results.write_table(), *_report(results)])}")
+    results.write_table()
+    paths = [results.table, *write_report(output)]
+    typer.echo(f"wrote {', '.join(map(str, paths))}")
 
 
-@benchmark.command()
-def rerun(
+@benchmark.command("rerun")
+def rerun_command(
     output: Annotated[
         Path, typer.Argument(metavar="OUT", help="Folder of the results, or a results.tsv alone.")
     ],
@@ -204,85 +239,13 @@ def rerun(
     data: Data = Path("data"),
 ) -> None:
     """Run a row's unit again, from nothing but the row, and say if the figures are the same."""
-    from blicer.benchmark.rerun import find_rows, run_again
-    from blicer.benchmark.unit import DONE
+    from blicer.benchmark.results import DONE, load, unit_rows
+    from blicer.benchmark.run import rerun
 
-    before = find_rows(output, key)
-    said = run_again(before, data)
-    if not said:
-        same = "the same figures" if before[0]["status"] == DONE else "failed before, and done now"
-        typer.echo(f"{before[0]['key']}: {same}")
-        return
-    for sentence in said:
-        typer.echo(sentence)
-    raise typer.Exit(1)
-
-
-def _lists(options: dict[str, Any]) -> dict[str, Any]:
-    """The options that ``_plan`` takes, out of a command's own."""
-    from blicer.benchmark.request import LISTS
-
-    names = (*LISTS, "ablation", "max_words", "pivot", "settings")
-    return {name: options[name] for name in names}
-
-
-def _plan(dataset: Dataset, results: Results, **options: Any) -> Plan:
-    """The matrix that the options describe, as units."""
-    from blicer.benchmark.plan import load_digests, make_plan, save_digests
-    from blicer.benchmark.request import read_matrix
-
-    digests = load_digests(results.work)
-    planned = make_plan(
-        read_matrix(options),
-        dataset,
-        digests,
-    )
-    if results.work.is_dir():
-        save_digests(results.work, digests)
-    return planned
-
-
-def _show(plan: Plan, left: set[str]) -> None:
-    """A line for each unit: its key, whether it is done, what it is."""
-    from blicer.benchmark.report_document import plural
-
-    for task in plan.tasks:
-        state, systems = "to do" if task.key in left else "done", ",".join(task.unit.systems)
-        typer.echo(f"{task.key}\t{state}\t{task.unit.label}\t{systems}")
-    for problem in plan.problems:
-        typer.echo(f"\tmissing\t{problem}")
-    done = len(plan.tasks) - len(left)
-    typer.echo(f"{plural(len(plan.tasks), 'unit')}, {done} done, {len(left)} to do")
-
-
-def _report(results: Results) -> list[Path]:
-    from blicer.benchmark.report import write_report
-
-    return list(write_report(results.folder, results.outcomes()))
-
-
-def _finish(plan: Plan, results: Results, now: Sequence[dict[str, Any]]) -> None:
-    """Say how it went; the exit code is 1 if anything of the plan failed.
-
-    ``now``: the outcomes of this run; a failure that leaves earlier figures is only among these.
-    """
-    from rich.console import Console
-
-    from blicer.benchmark.summary import failures, print_summary
-    from blicer.benchmark.unit import DONE
-
-    keys = {task.key for task in plan.tasks}
-    outcomes = [outcome for outcome in results.outcomes() if outcome["key"] in keys]
-    console = Console(highlight=False, markup=False)
-    print_summary(console, outcomes)
-    kept = {outcome["key"] for outcome in outcomes if outcome["status"] != DONE}
-    earlier = [outcome for outcome in now if outcome["key"] not in kept]
-    failed = [*failures(outcomes), *failures(earlier), *plan.problems]
-    if failed:
-        console.print(f"\n{len(failed)} failed:", markup=False)
-        for sentence in failed:
-            console.print(f"  {sentence}", markup=False, soft_wrap=True)
-    paths = [results.table, *_report(results)]
-    console.print(f"\nwrote {', '.join(map(str, paths))}", markup=False, soft_wrap=True)
-    if failed:
+    rows = unit_rows(load(output), key)
+    if differences := rerun(rows, data):
+        typer.echo("\n".join(differences))
         raise typer.Exit(1)
+    row = rows.iloc[0]
+    same = "the same figures" if row["status"] == DONE else "failed before, and done now"
+    typer.echo(f"{row['key']}: {same}")

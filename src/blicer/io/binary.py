@@ -23,10 +23,17 @@ _LONGEST_WORD = 1 << 16
 
 def read_word2vec(path: Path, report: LoadReport, _: Path | None = None) -> Iterator[Batch]:
     with Stream(path) as stream:
-        count, dim = _word2vec_header(stream)
+        line, end, _rest = stream.peek(64).partition(b"\n")
+        header = HEADER.fullmatch(line)
+        if header is None or not end:
+            raise FileError(path, f"expected a header 'words dimension', found {line[:30]!r}")
+        stream.read(len(line) + 1)
+        count, dim = int(header[1]), int(header[2])
+        if not count or not 0 < dim <= _LARGEST_DIMENSION:
+            problem = f"its header says dimension {dim}, {count} words; it is damaged"
+            raise FileError(path, f"{problem}, or no vectors")
         # The header may lie: never reserve more rows than the file has bytes for.
-        compressed = stream.compression is not None
-        room = 1 << 20 if compressed else path.stat().st_size // (4 * dim) + 1
+        room = 1 << 20 if stream.compression else path.stat().st_size // (4 * dim) + 1
         found = 0
         for raw, vectors in _word2vec_rows(stream, count, dim, report):
             more = {"expected": min(count, room), "position": stream.position()}
@@ -34,19 +41,6 @@ def read_word2vec(path: Path, report: LoadReport, _: Path | None = None) -> Iter
             found += len(raw)
     if found != count:
         report.count("header_count", f"it says {count:,}, the file has {found:,}")
-
-
-def _word2vec_header(stream: Stream) -> tuple[int, int]:
-    line, end, _ = stream.peek(64).partition(b"\n")
-    header = HEADER.fullmatch(line)
-    if header is None or not end:
-        raise FileError(stream.path, f"expected a header 'words dimension', found {line[:30]!r}")
-    stream.read(len(line) + 1)
-    count, dim = int(header[1]), int(header[2])
-    if not count or not 0 < dim <= _LARGEST_DIMENSION:
-        problem = f"its header says dimension {dim}, {count} words; it is damaged, or no vectors"
-        raise FileError(stream.path, problem)
-    return count, dim
 
 
 def _word2vec_rows(
@@ -69,10 +63,8 @@ def _word2vec_rows(
                 ended = True
                 break
             if space - at > _LONGEST_WORD:
-                problem = (
-                    f"is damaged: word {found + len(words) + 1} has over {_LONGEST_WORD} bytes"
-                )
-                raise FileError(stream.path, problem)
+                where = f"word {found + len(words) + 1}"
+                raise FileError(stream.path, f"is damaged: {where} has over {_LONGEST_WORD} bytes")
             vectors[len(words)] = np.frombuffer(data, "<f4", dim, space + 1)
             # word2vec ends each vector with a line end, gensim does not.
             words.append(data[at:space].lstrip(b"\n"))

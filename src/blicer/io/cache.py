@@ -10,10 +10,9 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -21,16 +20,24 @@ from blicer import progress
 from blicer.errors import BlicerError
 from blicer.files import cache_folder, digest
 from blicer.io.matrices import map_safetensors, write_safetensors
-from blicer.io.vectors import Loaded, LoadReport
+from blicer.io.vectors import Loaded, LoadReport, check_format, load
 
 _VERSION = 2  # change when a reader's result changes
+_CACHED = ("text", "word2vec", "fasttext")  # parsing these costs more than reading the cache
 _SUM_BLOCK = 1 << 20
 # A file changed twice within one tick of the filesystem's clock keeps its mtime.
 _CLOCK_TICK_SECONDS = 0.02
 
 
-def cached(path: Path, options: dict[str, Any], parse: Callable[[], Loaded]) -> Loaded:
-    """What ``parse`` returned for this file (by path, size and mtime) and options before."""
+def cached_load(
+    path: Path, max_words: int | None, lowercase: bool, vocabulary: Path | None, format: str
+) -> Loaded:
+    """What ``load`` returned for this file (by path, size and mtime) and options before."""
+    format = check_format(path, format, vocabulary)
+    parse = partial(load, path, max_words, lowercase, vocabulary, format)
+    if format not in _CACHED:
+        return parse()
+    options = {"max_words": max_words, "lowercase": lowercase, "format": format}
     try:
         source = path.resolve()
         state = _state(source)

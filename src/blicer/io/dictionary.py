@@ -35,10 +35,6 @@ Pair = tuple[str, str]
 Line = tuple[int, str]  # its number, from 1, and its text
 
 
-class _Unreadable(ValueError):
-    """Why a line gives no pair."""
-
-
 def read_dictionary(
     path: str | Path,
     *,
@@ -65,21 +61,30 @@ def read_dictionary(
         delimiter = _detect_delimiter([text for _, text in content], path.suffix.lower())
     report.format = _NAMES.get(delimiter, delimiter)
 
-    pairs: Counter[Pair] = Counter()
-    unreadable: list[tuple[Line, str]] = []
-    rows = _rows(content, delimiter, unreadable)
+    # In a tab-separated file quotes are part of a word (MUSE has such words), unless every cell of
+    # the file is quoted.
+    cells = (cell for _, text in content for cell in text.split("\t"))
+    quoted = all(len(cell) >= 2 and cell[0] == cell[-1] == '"' for cell in cells)
+    rows: dict[Line, list[str]] = {}
+    unreadable: dict[Line, str] = {}
+    for line in content:
+        try:
+            rows[line] = _split(line[1], delimiter, quoted=quoted)
+        except InputError as error:
+            unreadable[line] = str(error)
     if rows and (header or (header is None and _first_is_header([*rows.values()], columns))):
         number, text = next(iter(rows))
         report.count("header", f"line {number} ({_short(text)})")
         del rows[number, text]
-    for line, cells in rows.items():
+    pairs: Counter[Pair] = Counter()
+    for line, row in rows.items():
         try:
-            source, target = _source_and_target(cells, columns, delimiter, report)
-        except _Unreadable as error:
-            unreadable.append((line, str(error)))
+            source, target = _source_and_target(row, columns, delimiter, report)
+        except InputError as error:
+            unreadable[line] = str(error)
             continue
         parts = [part.strip(" ") for part in target.split(split_targets)] if split_targets else []
-        for one in [part for part in parts if part] or [target]:
+        for one in filter(None, parts) if any(parts) else [target]:
             pair = (source.lower(), one.lower()) if lowercase else (source, one)
             if pair != (source, one):
                 report.count("lowercased")
@@ -88,11 +93,11 @@ def read_dictionary(
             if pair in pairs:
                 report.count("repeated")
             pairs[pair] += 1
-    for (number, text), reason in sorted(unreadable):
+    for (number, text), reason in sorted(unreadable.items()):
         report.count("unreadable", f"line {number} ({reason}: {_short(text)})")
     if not pairs and unreadable:
-        commonest, _ = Counter(reason for _, reason in unreadable).most_common(1)[0]
-        number, text = min(line for line, reason in unreadable if reason == commonest)
+        commonest = Counter(unreadable.values()).most_common(1)[0][0]
+        number, text = min(line for line, reason in unreadable.items() if reason == commonest)
         problem = f"none of {len(unreadable)} lines is a word pair: {commonest} ({_short(text)})"
         raise FileError(path, problem, line=number)
     if not pairs:
@@ -122,26 +127,6 @@ def _content_lines(text: str, report: LoadReport) -> Iterator[Line]:
             yield number, line
 
 
-def _rows(
-    content: list[Line], delimiter: str, unreadable: list[tuple[Line, str]]
-) -> dict[Line, list[str]]:
-    """The cells of each line that can be split."""
-    # In a tab-separated file quotes are part of a word (MUSE has such words), unless every cell of
-    # the file is quoted.
-    cells = (cell for _, text in content for cell in text.split("\t"))
-    quoted = all(len(cell) >= 2 and cell[0] == cell[-1] == '"' for cell in cells)
-    rows = {}
-    for number, text in content:
-        try:
-            rows[number, text] = _split(text, delimiter, quoted=quoted)
-        except csv.Error as error:
-            reason = "a quote is opened and not closed" if "end of data" in str(error) else error
-            unreadable.append(((number, text), str(reason)))
-        except (_Unreadable, InputError) as error:
-            unreadable.append(((number, text), str(error)))
-    return rows
-
-
 def _detect_delimiter(lines: list[str], suffix: str) -> str:
     """The delimiter by which most lines have two columns; tabs first, spaces when nothing else."""
     lines = lines[:5000]
@@ -153,24 +138,22 @@ def _detect_delimiter(lines: list[str], suffix: str) -> str:
     # 'cat chat,chatte' on every line is a list of targets after a space, not a comma-separated
     # file; a file named .csv is believed.
     named = suffix == ".csv"
-    two_words = all(
-        len(words := line.split()) == 2 and not words[0].endswith((",", ";", "|")) for line in lines
-    )
-    if two_words and not named and not any('"' in line for line in lines):
+    two_words = re.compile(r'[^\s"]*[^\s",;|]\s+[^\s"]+')
+    if not named and all(two_words.fullmatch(line.strip()) for line in lines):
         return " "
-    best, best_count = " ", 0
+    regular = {" ": 0}
     for delimiter in (",", ";", "|"):
         having = [line for line in lines if delimiter in line]
         # Further columns are believed under titles, or in a file named .csv.
         titles = [cell.strip(' "') for cell in lines[0].split(delimiter)[:2]]
         most = lines[0].count(delimiter) if named or looks_like_header(*titles) else 2
-        regular = sum(line.count(delimiter) <= max(2, most) or '"' in line for line in having)
-        if len(having) >= half and regular > best_count:
-            best, best_count = delimiter, regular
-    return best
+        if len(having) >= half:
+            fits = (line.count(delimiter) <= max(2, most) or '"' in line for line in having)
+            regular[delimiter] = sum(fits)
+    return max(regular, key=lambda delimiter: regular[delimiter])
 
 
-def _split(line: str, delimiter: str, *, quoted: bool = False) -> list[str]:
+def _split(line: str, delimiter: str, *, quoted: bool) -> list[str]:
     """The cells of one line, without the spaces around them and without empty cells at the end."""
     if delimiter == _JSON:
         return _json_cells(line)
@@ -179,7 +162,13 @@ def _split(line: str, delimiter: str, *, quoted: bool = False) -> list[str]:
     elif delimiter == "\t" and not quoted:
         cells = line.split("\t")
     else:
-        cells = next(csv.reader([line], delimiter=delimiter, skipinitialspace=True, strict=True))
+        reader = csv.reader([line], delimiter=delimiter, skipinitialspace=True, strict=True)
+        try:
+            cells = next(reader)
+        except csv.Error as error:
+            end = "unexpected end of data"
+            reason = str(error).replace(end, "a quote is opened and not closed")
+            raise InputError(reason) from error
     cells = [cell.strip(" ") for cell in cells]
     while len(cells) > 2 and not cells[-1]:
         cells.pop()
@@ -193,10 +182,10 @@ def _json_cells(line: str) -> list[str]:
     try:
         entry = json.loads(line)
     except (json.JSONDecodeError, RecursionError) as error:
-        raise _Unreadable("it is not a JSON object") from error
+        raise InputError("it is not a JSON object") from error
     words = [entry.pop(side, None) for side in ("source", "target")] if type(entry) is dict else []
     if not words or not all(isinstance(word, str) for word in words):
-        raise _Unreadable("expected a JSON object with the words 'source' and 'target'")
+        raise InputError("expected a JSON object with the words 'source' and 'target'")
     for word in words:
         check_unicode(word)
     others = ("" if value is None else str(value) for value in entry.values())
@@ -228,14 +217,14 @@ def _source_and_target(
     if len(cells) < max(columns):
         found = "one column" if len(cells) == 1 else f"{len(cells)} columns"
         name = _NAMES.get(delimiter, repr(delimiter))
-        raise _Unreadable(f"{found}, expected {max(columns)} separated by a {name}")
+        raise InputError(f"{found}, expected {max(columns)} separated by a {name}")
     source, target = (cells[column - 1] for column in columns)
     if not source or not target:
-        raise _Unreadable(f"the {'target' if source else 'source'} is empty")
+        raise InputError(f"the {'target' if source else 'source'} is empty")
     extra = [cell for at, cell in enumerate(cells, start=1) if at not in columns and cell]
     words = [cell for cell in extra if not is_number(cell)]
     if delimiter == " " and columns == (1, 2) and (words or len(cells) > 3):
-        raise _Unreadable(f"{len(cells)} words between spaces; put a tab after the source")
+        raise InputError(f"{len(cells)} words between spaces; put a tab after the source")
     if extra:
         report.count("extra_column" if words else "score", _short(words[0]) if words else "")
     return source, target
@@ -274,13 +263,10 @@ def _read_text(path: Path, encoding: str | None) -> str:
 
 
 def _refuse_utf16(path: Path, data: bytes) -> None:
-    found = None
+    marks = {codecs.BOM_UTF32: "utf-32", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
+    found = next((name for mark, name in marks.items() if data.startswith(mark)), "")
     even, odd = data[::2].count(0), data[1::2].count(0)
-    if data.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
-        found = "utf-32"
-    elif data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        found = "utf-16"
-    elif 8 * (even + odd) > len(data):  # in UTF-16 without a mark the zero bytes are on one side
+    if not found and 8 * (even + odd) > len(data):
         if max(even, odd) < 4 * min(even, odd):
             raise FileError(path, "is a binary file (many zero bytes), expected a dictionary")
         found = "utf-16-le" if odd > even else "utf-16-be"

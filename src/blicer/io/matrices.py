@@ -9,9 +9,10 @@ import struct
 import tokenize
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any
 
 import numpy as np
+from safetensors import SafetensorError, safe_open
 
 from blicer.errors import FileError
 from blicer.files import atomic_write
@@ -49,9 +50,6 @@ def read_torch(path: Path, _: LoadReport, vocabulary: Path | None) -> Iterator[B
     if path.name.endswith("_voc.npy"):
         vocabulary = vocabulary or path
         path = path.with_name(path.name.removesuffix("_voc.npy") + "_emb.pt")
-    partner = path.with_name(path.name.removesuffix("_emb.pt") + "_voc.npy")
-    if vocabulary is None and path.name.endswith("_emb.pt") and partner.is_file():
-        vocabulary = partner
     yield _with_words(_read_tensor(path), vocabulary or _find_vocabulary(path))
 
 
@@ -76,10 +74,11 @@ def _read_tensor(path: Path) -> np.ndarray:
 
 
 def _find_vocabulary(matrix_path: Path) -> Path:
-    """The vocabulary file beside ``en.npy`` or ``en.pt``."""
+    """The vocabulary file beside ``en.npy`` or ``en.pt``; ``x_voc.npy`` beside ``x_emb.pt``."""
     endings = (".vocab.txt", ".vocab", ".words.txt", ".words", ".txt")
     candidates = [matrix_path.with_suffix(ending) for ending in endings]
-    for candidate in candidates:
+    pair = matrix_path.with_name(matrix_path.name.removesuffix("_emb.pt") + "_voc.npy")
+    for candidate in (pair, *candidates):
         if candidate.is_file():
             return candidate
     problem = f"is a matrix without words; expected them, one a line, in {candidates[0].name}"
@@ -122,142 +121,74 @@ def _array_words(path: Path, data: bytes) -> list[str]:
     return [str(word) for word in array]
 
 
-# Pickled words: the opcodes are read, never executed
-
-
-class _Refused(Exception):
-    """The pickle holds more than words."""
-
-
-class _Call(NamedTuple):
-    """A function that the pickle names, which is neither looked up nor called."""
-
-    function: str
-    arguments: Any = None
-    state: Any = None
-
-
-_MARK = object()
-_LITERAL_NAMES = """
-    INT BININT BININT1 BININT2 LONG LONG1 LONG4 FLOAT BINFLOAT
-    STRING BINSTRING SHORT_BINSTRING BINBYTES SHORT_BINBYTES BINBYTES8
-    UNICODE SHORT_BINUNICODE BINUNICODE BINUNICODE8
-"""
-_LITERALS = frozenset(_LITERAL_NAMES.split())
-_CONSTANTS: dict[str, Any] = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, "MARK": _MARK}
-_EMPTY = {"EMPTY_LIST": list, "EMPTY_TUPLE": tuple, "EMPTY_DICT": dict}
-_TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
+# Opcodes that push a word or a row number, and those that only put them into lists and dicts.
+_LITERALS = frozenset("SHORT_BINUNICODE BINUNICODE BINUNICODE8 BININT BININT1 BININT2".split())
+_STRUCTURE = frozenset(
+    "MARK APPEND APPENDS SETITEM SETITEMS TUPLE BUILD STOP FRAME MEMOIZE BINPUT LONG_BINPUT".split()
+)
 
 
 def _pickled_words(path: Path, data: bytes) -> list[str]:
-    """The words in the order of the matrix, from an array, a list or a word -> row mapping."""
-    convert = "save the words as text, one a line, and give vocabulary="
+    """The words of a pickled array of words, or of one dict (word -> row, or row -> word).
+
+    The opcodes are read in sequence, never executed. The objects of the array follow the first
+    empty list; what stands before it only says that this is an array.
+    """
+    file = io.BytesIO(data)
+    items: list[Any] = []
+    in_objects = is_dict = False
     try:
-        header = "<H" if data[6] == 1 else "<I"  # by the version of the .npy format
-        (length,) = struct.unpack_from(header, data, 8)
-        return _words(_read_pickle(data[8 + struct.calcsize(header) + length :]))
-    except _Refused as refused:
-        raise FileError(path, f"is a pickle of more than words ({refused}); {convert}") from None
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError, struct.error) as error:
-        raise FileError(path, f"is a damaged pickle ({error}); {convert}") from error
+        np.lib.format.read_magic(file)
+        np.lib.format.read_array_header_1_0(file)
+        for opcode, argument, _ in pickletools.genops(file):
+            if not in_objects:
+                in_objects = opcode.name == "EMPTY_LIST"
+            elif opcode.name in _LITERALS:
+                items.append(argument)
+            elif opcode.name == "EMPTY_DICT":
+                is_dict = True
+            elif opcode.name not in _STRUCTURE:
+                raise ValueError(f"opcode {opcode.name}")
+        if is_dict:
+            pairs = list(zip(items[::2], items[1::2], strict=True))
+            rows = {row: word for word, row in pairs if isinstance(row, int)} or dict(pairs)
+            if rows.keys() != set(range(len(pairs))):
+                raise ValueError("the row numbers of the words are not 0, 1, 2, …")
+            items = [rows[row] for row in range(len(rows))]
+        for word in items:
+            if not isinstance(word, str):
+                raise ValueError(f"found {type(word).__name__} among the words")
+    except ValueError as error:
+        problem = f"is a pickle of more than words, or damaged ({error}); save the words as text"
+        raise FileError(path, f"{problem}, one a line, and give vocabulary=") from error
+    return items
 
 
-def _read_pickle(data: bytes) -> Any:
-    stack: list[Any] = []
-    memo: dict[int, Any] = {}
-
-    def since_mark() -> list[Any]:
-        items: list[Any] = []
-        while (item := stack.pop()) is not _MARK:
-            items.append(item)
-        return items[::-1]
-
-    argument: Any
-    for opcode, argument, _ in pickletools.genops(data):
-        name = opcode.name
-        if name in _LITERALS:
-            stack.append(argument)
-        elif name in _CONSTANTS:
-            stack.append(_CONSTANTS[name])
-        elif name in _EMPTY:
-            stack.append(_EMPTY[name]())
-        elif name in ("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"):
-            memo[len(memo) if name == "MEMOIZE" else argument] = stack[-1]
-        elif name in ("GET", "BINGET", "LONG_BINGET"):
-            stack.append(memo[argument])
-        elif name in _TUPLES:
-            stack[-_TUPLES[name] :] = [tuple(stack[-_TUPLES[name] :])]
-        elif name == "TUPLE":
-            stack.append(tuple(since_mark()))
-        elif name in ("APPEND", "APPENDS"):
-            items = [stack.pop()] if name == "APPEND" else since_mark()
-            stack[-1].extend(items)
-        elif name in ("SETITEM", "SETITEMS"):
-            items = [stack.pop(), stack.pop()][::-1] if name == "SETITEM" else since_mark()
-            stack[-1].update(zip(items[::2], items[1::2], strict=True))
-        elif name == "GLOBAL":
-            stack.append(_Call(argument.replace(" ", ".")))
-        elif name == "STACK_GLOBAL":
-            stack[-2:] = [_Call(".".join(stack[-2:]))]
-        elif name == "REDUCE":
-            stack[-2:] = [stack[-2]._replace(arguments=stack[-1])]
-        elif name == "BUILD":
-            stack[-2:] = [stack[-2]._replace(state=stack[-1])]
-        elif name == "STOP":
-            return stack.pop()
-        elif name not in ("PROTO", "FRAME"):
-            raise _Refused(f"opcode {name}")
-    raise _Refused("no end")
-
-
-def _words(value: Any) -> list[str]:
-    if not isinstance(value, _Call) or not value.function.endswith(".multiarray._reconstruct"):
-        raise _Refused("it is no array")
-    items = value.state[4]
-    if len(items) == 1 and isinstance(items[0], (dict, list)):
-        items = items[0]
-    if isinstance(items, dict):  # word -> row, or row -> word
-        by_word = all(isinstance(key, str) for key in items)
-        pairs = ((value, key) if by_word else (key, value) for key, value in items.items())
-        rows = {_integer(row): word for row, word in pairs}
-        if len(rows) != len(items) or set(rows) != set(range(len(rows))):
-            raise _Refused("the row numbers of the words are not 0, 1, 2, …")
-        items = [rows[row] for row in range(len(rows))]
-    for word in items:
-        if not isinstance(word, str):
-            raise _Refused(f"found {type(word).__name__} among the words")
-    return list(items)
-
-
-def _integer(value: Any) -> int:
-    if isinstance(value, int):
-        return value
-    if isinstance(value, _Call) and value.function.endswith(".multiarray.scalar"):
-        raw = value.arguments[1]
-        if isinstance(raw, _Call):  # old pickles write bytes as a call of _codecs.encode
-            raw = raw.arguments[0].encode("latin-1")
-        return int.from_bytes(raw, "little", signed=True)
-    raise _Refused(f"found {type(value).__name__} for a row number")
-
-
-# Safetensors, our own form. The safetensors package copies what can be mapped.
+# Safetensors. The safetensors package checks a file, but copies what can be mapped.
 
 _KIND = "blicer.embeddings"
-_LONGEST_HEADER = 1 << 24
-_DTYPES: dict[str, np.dtype[Any]] = {
-    name: np.dtype(dtype) for name, dtype in (("F32", "<f4"), ("U8", "u1"), ("I8", "i1"))
-}
+_DTYPES = {"F32": "<f4", "U8": "u1", "I8": "i1"}
 
 
 def write_safetensors(
     path: Path, words: list[str], vectors: np.ndarray, metadata: Mapping[str, str]
 ) -> None:
-    """One file: the tensor ``vectors``, and ``words`` as the bytes of a JSON list."""
+    """The tensor ``vectors``, from its own memory, and ``words`` as the bytes of a JSON list."""
     for word in words:
         check_unicode(word)
-    listed = np.frombuffer(json.dumps(words, separators=(",", ":")).encode(), dtype=np.uint8)
+    listed = json.dumps(words, separators=(",", ":")).encode()
+    size, end = vectors.nbytes, vectors.nbytes + len(listed)
+    header = {
+        "__metadata__": {"kind": _KIND, **metadata},
+        "vectors": {"dtype": "F32", "shape": vectors.shape, "data_offsets": [0, size]},
+        "words": {"dtype": "U8", "shape": [len(listed)], "data_offsets": [size, end]},
+    }
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
     with atomic_write(path, "wb") as file:
-        write_tensors(file, {"vectors": vectors, "words": listed}, {"kind": _KIND, **metadata})
+        file.write(struct.pack("<Q", len(text)) + text)
+        file.write(np.ascontiguousarray(vectors, dtype="<f4").data)
+        file.write(listed)
 
 
 def read_safetensors(path: Path, report: LoadReport, _: Path | None = None) -> Iterator[Batch]:
@@ -283,59 +214,26 @@ def map_safetensors(path: Path) -> tuple[list[str], np.ndarray, dict[str, str]]:
     return words, vectors, metadata
 
 
-def write_tensors(
-    file: IO[bytes], tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None
-) -> None:
-    """A safetensors file, written from the arrays' own memory."""
-    header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
-    codes = {dtype: code for code, dtype in _DTYPES.items()}
-    at = 0
-    for name, tensor in tensors.items():
-        offsets = [at, at := at + tensor.nbytes]
-        header[name] = {
-            "dtype": codes[tensor.dtype],
-            "shape": tensor.shape,
-            "data_offsets": offsets,
-        }
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    file.write(struct.pack("<Q", len(text)) + text)
-    for tensor in tensors.values():
-        file.write(np.ascontiguousarray(tensor).data)
-
-
 def map_tensors(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    """The memory-mapped tensors of a safetensors file and its metadata; every claim is checked."""
+    """The memory-mapped tensors of a safetensors file and its metadata."""
     tensors: dict[str, np.ndarray] = {}
     try:
-        size = path.stat().st_size
+        with safe_open(path, framework="np") as checked:  # offsets, shapes and the file's length
+            metadata = checked.metadata() or {}
         with path.open("rb") as file:
             (length,) = struct.unpack("<Q", file.read(8))
-            if length > min(size, _LONGEST_HEADER):
-                raise ValueError("impossible header length")
             header = json.loads(file.read(length))
-        metadata = header.pop("__metadata__", {})
-        end = 0
-        for name, entry in header.items():
-            if entry["dtype"] not in _DTYPES:
-                raise ValueError(f"found numbers of type {entry['dtype']}")
-            dtype, shape = _DTYPES[entry["dtype"]], tuple(int(n) for n in entry["shape"])
-            start, stop = entry["data_offsets"]
-            if stop - start != dtype.itemsize * int(np.prod(shape, dtype=np.int64)):
-                raise ValueError("shape and length disagree")
-            if start < 0 or min(shape, default=0) < 0 or 8 + length + stop > size:
-                raise ValueError("it is cut off")
-            tensors[name] = np.empty(shape, dtype)
-            if tensors[name].size:
-                offset = 8 + length + start
+        for name in header.keys() - {"__metadata__"}:
+            dtype, shape = _DTYPES[header[name]["dtype"]], tuple(header[name]["shape"])
+            offset = 8 + length + header[name]["data_offsets"][0]
+            if 0 in shape:  # cannot be mapped
+                tensors[name] = np.empty(shape, dtype)
+            else:
                 tensors[name] = np.memmap(path, dtype, mode="r", offset=offset, shape=shape)
-            end = max(end, stop)
-        if 8 + length + end != size:
-            raise ValueError("it has more bytes than it says")
     except OSError as error:
         raise FileError(path, f"cannot be read ({error.strerror or error})") from error
-    except (ValueError, KeyError, TypeError, AttributeError, struct.error) as error:
-        raise FileError(path, f"is damaged ({error})") from error
+    except (SafetensorError, KeyError) as error:
+        raise FileError(path, f"is damaged, or no file of ours ({error})") from error
     return tensors, metadata
 
 

@@ -29,6 +29,7 @@ _SAMPLE_LINES = 200
 _LONGEST_LINE = 1 << 26
 _BLANKS = b" \t\r"
 _SPLIT = re.compile(rb"[ \t]+")
+# A number that is written like a vector's entry, not like a part of a name ("Catch 22").
 _DECIMAL = re.compile(rb"[+-]?(\d+\.\d*|\.\d+|\d+(?=[eE]))([eE][+-]?\d+)?")
 
 
@@ -39,7 +40,9 @@ def read_text(path: Path, report: LoadReport, _: Path | None = None) -> Iterator
         if sample.startswith(BOM):
             sample = sample.removeprefix(stream.read(len(BOM)))
         layout = recognise_layout(path, sample, complete=complete)
-        expected = _expected_rows(sample, path.stat().st_size, stream.compression is not None)
+        # From the length of the first lines; the header is no basis for reserving memory.
+        lines = path.stat().st_size * max(1, sample.count(b"\n")) / len(sample)
+        expected = (int(1.03 * lines) + 16) * (1 if stream.compression is None else 3)
         if layout.header is not None and layout.header[1] != layout.dim:
             found = f"it says {layout.header[1]:,}, the lines have {layout.dim:,}"
             report.count("header_dimension", found)
@@ -54,16 +57,9 @@ def read_text(path: Path, report: LoadReport, _: Path | None = None) -> Iterator
         report.count("header_count", found)
 
 
-def _expected_rows(sample: bytes, size: int, compressed: bool) -> int:
-    """From the length of the first lines; the header is no basis for reserving memory."""
-    lines = max(1, sample.count(b"\n"))
-    rows = int(size / (len(sample) / lines) * 1.03) + 16
-    return rows * 3 if compressed else rows
-
-
 def _batches(stream: Stream, layout: Layout) -> Iterator[Batch]:
     """Parsed blocks of lines in file order; a few are parsed ahead in threads."""
-    threads = min(8, _cores())
+    threads = min(8, getattr(os, "process_cpu_count", os.cpu_count)() or 1)
     waiting: deque[Future[Batch]] = deque()
     with ThreadPoolExecutor(threads, thread_name_prefix="blicer-text") as pool:
         try:
@@ -96,12 +92,6 @@ def _chunks(stream: Stream, *, skip_header: bool) -> Iterator[bytes]:
             yield chunk
     if rest.strip(_BLANKS):
         yield rest
-
-
-def _cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return max(1, len(os.sched_getaffinity(0)))
-    return os.cpu_count() or 1
 
 
 # The layout of a file, from its first lines
@@ -178,11 +168,6 @@ def _numbers_at_end(tokens: list[bytes]) -> int:
     return n
 
 
-def _is_decimal(token: bytes) -> bool:
-    """A number that is written like a vector's entry, not like a part of a name ("Catch 22")."""
-    return _DECIMAL.fullmatch(token) is not None
-
-
 # Blocks of lines
 
 _SPACE, _TAB, _NEWLINE = 32, 9, 10
@@ -190,15 +175,9 @@ _SPACE, _TAB, _NEWLINE = 32, 9, 10
 
 def read_block(data: bytes, layout: Layout) -> Batch:
     """``data`` is whole lines, each with its line end, or the last line without."""
-    if data.endswith(b"\n"):
-        return _read_lines(data, layout)
-    batch = _read_lines(data + b"\n", layout)
-    if batch.problems and batch.problems[0][0] == "wrong_length":
-        batch.problems = [("truncated", 0, batch.problems[0][2])]
-    return batch
-
-
-def _read_lines(data: bytes, layout: Layout) -> Batch:
+    cut_off = not data.endswith(b"\n")
+    if cut_off:
+        data += b"\n"
     text = np.frombuffer(data, dtype=np.uint8)
     separators = np.flatnonzero(text <= _SPACE)
     kinds = text[separators]
@@ -225,6 +204,8 @@ def _read_lines(data: bytes, layout: Layout) -> Batch:
         others = np.setdiff1d(np.arange(len(ends)), lines).tolist()
         bounds = [(line, line_starts[line], line_ends[line]) for line in others]
         _read_carefully(batch, data, bounds, layout.dim)
+    if cut_off and batch.problems and batch.problems[0][0] == "wrong_length":
+        batch.problems = [("truncated", 0, batch.problems[0][2])]
     return batch
 
 
@@ -331,8 +312,8 @@ def read_line(line: bytes, dim: int) -> tuple[str, np.ndarray | str]:
     n, numbers = _numbers_at_end(tokens), tokens[-dim:]
     # "b 1 2 3 4" has one number too many, in "Catch 22 0.1 0.2" it is the end of a name.
     extra = tokens[-dim - 1] if n > dim else b""
-    whole = extra.lstrip(b"+-").isdigit() and not all(map(_is_decimal, numbers))
-    if n < dim or whole or _is_decimal(extra):
+    whole = extra.lstrip(b"+-").isdigit() and not all(map(_DECIMAL.fullmatch, numbers))
+    if n < dim or whole or _DECIMAL.fullmatch(extra):
         return "wrong_length", f"{n} number{'' if n == 1 else 's'}, expected {dim}"
     for _ in range(dim):  # the word as it was written is what is left of the numbers
         raw = raw[: max(raw.rfind(b" "), raw.rfind(b"\t"))].rstrip(b" \t")
@@ -350,30 +331,21 @@ _ROWS_AT_ONCE = 2048
 _UNCLEAR_SPACE = re.compile(r"^ | $|  |\t|\n")
 
 
-def is_text_path(path: Path) -> bool:
-    """``x.vec``, ``x.txt`` and these with ``.gz``."""
-    return path.name.removesuffix(".gz").endswith((".vec", ".txt"))
-
-
 def write_text(path: Path, words: list[str], vectors: np.ndarray) -> None:
     for row, word in enumerate(words):
-        _check_word(row, word)
+        check_unicode(word)
+        number_last = " " in word and _DECIMAL.fullmatch(word.split(" ")[-1].encode())
+        if number_last or _UNCLEAR_SPACE.search(word):  # would not read back as the same word
+            raise InputError(
+                f"the word {word!r} (row {row}) cannot be written as text, where a space or a "
+                "line end ends a word; save it as .safetensors"
+            )
     with atomic_write(path, "wb") as file:
         if path.suffix == ".gz":
             with gzip.GzipFile(fileobj=file, mode="wb", compresslevel=6, mtime=0) as packed:
                 _write_rows(packed, words, vectors)
         else:
             _write_rows(file, words, vectors)
-
-
-def _check_word(row: int, word: str) -> None:
-    """Refuse what would not read back as the same word."""
-    if _UNCLEAR_SPACE.search(word) or (" " in word and _is_decimal(word.split(" ")[-1].encode())):
-        raise InputError(
-            f"the word {word!r} (row {row}) cannot be written as text, where a space or a line "
-            "end ends a word; save it as .safetensors"
-        )
-    check_unicode(word)
 
 
 def _write_rows(file: IO[bytes] | gzip.GzipFile, words: list[str], vectors: np.ndarray) -> None:

@@ -31,7 +31,6 @@ READERS = {
     "contrastive": ("blicer.io.matrices", "read_torch"),
     "safetensors": ("blicer.io.matrices", "read_safetensors"),
 }
-_CACHED = ("text", "word2vec", "fasttext")  # parsing these costs more than reading the cache
 _WITHOUT_WORDS = ("npy", "contrastive")
 
 # What a report counts, and the rest of the sentence. These kinds cost a vector …
@@ -139,16 +138,8 @@ Reader = Callable[[Path, LoadReport, "Path | None"], Iterator[Batch]]
 Loaded = tuple[list[str], np.ndarray, LoadReport]
 
 
-def load(
-    path: Path,
-    *,
-    max_words: int | None = None,
-    lowercase: bool = True,
-    cache: bool = True,
-    vocabulary: Path | None = None,
-    format: str = "auto",
-) -> Loaded:
-    """Words, vectors and report. The arguments are those of ``Embeddings.load``."""
+def check_format(path: Path, format: str, vocabulary: Path | None) -> str:
+    """One of ``READERS`` for ``format``, which may be "auto"; raises if the file cannot be it."""
     if format not in ("auto", *READERS):
         raise InputError(f"format must be auto, {', '.join(READERS)}; found {format!r}")
     if not path.is_file():  # nor a pipe, which cannot be read twice
@@ -157,27 +148,30 @@ def load(
         format = recognise_format(path)
     if vocabulary is not None and format not in _WITHOUT_WORDS:
         raise InputError(f"vocabulary= is for matrix files; {path} ({format}) has its words")
+    return format
+
+
+def load(
+    path: Path,
+    max_words: int | None = None,
+    lowercase: bool = True,
+    vocabulary: Path | None = None,
+    format: str = "auto",
+) -> Loaded:
+    """Words, vectors and report. The arguments are those of ``Embeddings.load``."""
+    format = check_format(path, format, vocabulary)
     module, name = READERS[format]
-
-    def parse() -> Loaded:
-        report = LoadReport(format)
-        reader: Reader = getattr(import_module(module), name)
-        collector = Collector(report, max_words=max_words, lowercase=lowercase)
-        with progress.task(f"Reading {path.name}", total=path.stat().st_size) as task:
-            for batch in reader(path, report, vocabulary):
-                collector.add(batch)
-                task.advance(batch.position - task.done)
-                if collector.full:
-                    break
-        _check_usable(path, collector, report)
-        return collector.words, collector.matrix(), report
-
-    if not cache or format not in _CACHED:
-        return parse()
-    from blicer.io.cache import cached
-
-    options = {"max_words": max_words, "lowercase": lowercase, "format": format}
-    return cached(path, options, parse)
+    reader: Reader = getattr(import_module(module), name)
+    report = LoadReport(format)
+    collector = Collector(report, max_words=max_words, lowercase=lowercase)
+    with progress.task(f"Reading {path.name}", total=path.stat().st_size) as task:
+        for batch in reader(path, report, vocabulary):
+            collector.add(batch)
+            task.advance(batch.position - task.done)
+            if collector.full:
+                break
+    _check_usable(path, collector, report)
+    return collector.words, collector.matrix(), report
 
 
 def _check_usable(path: Path, collector: Collector, report: LoadReport) -> None:
@@ -322,19 +316,10 @@ def recognise_format(path: Path) -> str:
         head = stream.peek(_SNIFFED)
     if not head:
         raise FileError(path, "is empty")
-    return format_of_content(path, head)
-
-
-def format_of_content(path: Path, head: bytes) -> str:
-    """The format of a file whose uncompressed bytes begin with ``head``."""
     if head.startswith(FASTTEXT_MAGIC):
         return "fasttext"
-    if head.startswith(NPY_MAGIC):
-        raise FileError(path, "is a compressed .npy; decompress it first")
     if head[:1] == b"\x80" and head[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"):
         raise FileError(path, "is a Python pickle, which is never executed; save it as .vec")
-    if head.startswith(b"\x89HDF\r\n"):
-        raise FileError(path, "is HDF5; expected word vectors: save them as text or .npy")
     return "word2vec" if _is_word2vec_binary(head) else "text"
 
 

@@ -1,4 +1,7 @@
-"""Silver pairs ``D_aug``: confident translations read off the space (METHOD.md section 2)."""
+"""Pairs of words read off a shared space: silver pairs, mutual neighbours, hard negatives.
+
+Pairs are (n, 2) arrays of word indices, source first. ``docs/method.md`` §2 has the rules.
+"""
 
 from __future__ import annotations
 
@@ -12,24 +15,23 @@ from blicer.errors import InputError
 if TYPE_CHECKING:
     from blicer.neighbours.retriever import Retriever
 
-
-# === pair_keys ===
 Pairs = npt.NDArray[np.int64]  # (n, 2): source index, target index
+Integers = npt.NDArray[np.int64]
 
 
-def pair_keys(pairs: Pairs, n_target: int) -> npt.NDArray[np.int64]:
+def pair_keys(pairs: Pairs, n_target: int) -> Integers:
     """``source * n_target + target``: distinct pairs have distinct keys."""
-    keys: npt.NDArray[np.int64] = pairs[:, 0] * n_target + pairs[:, 1]
+    keys: Integers = pairs[:, 0] * n_target + pairs[:, 1]
     return keys
 
 
-def first_occurrences(keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def first_occurrences(keys: Integers) -> Integers:
     """Where each distinct key occurs first, in order of occurrence."""
     return np.sort(np.unique(keys, return_index=True)[1]).astype(np.int64)
 
 
 def as_pairs(pairs: npt.ArrayLike | None, n_source: int, n_target: int) -> Pairs:
-    """Check that these are (n, 2) word indices of the two vocabularies; None is no pair."""
+    """Check that these are (n, 2) word indices of the two vocabularies; None means no pairs."""
     array: npt.NDArray[Any] = np.zeros((0, 2), np.int64) if pairs is None else np.asarray(pairs)
     if array.size == 0:
         return np.zeros((0, 2), np.int64)
@@ -49,7 +51,6 @@ def as_pairs(pairs: npt.ArrayLike | None, n_source: int, n_target: int) -> Pairs
     return result
 
 
-# === augmentation ===
 def silver_pairs(
     retriever: Retriever,
     taken: Pairs,
@@ -58,10 +59,11 @@ def silver_pairs(
     n_freq: int = 20000,
     n_aug_pool: int = 6000,
 ) -> Pairs:
-    """At most ``n_aug`` pairs, best first, none of whose words occurs on its side of ``taken``.
+    """``D_aug``: at most ``n_aug`` confident pairs, best first.
 
-    The forward and the backward list are walked in parallel: best forward, best backward, second
-    best forward, and so on.
+    The ``n_aug_pool`` best matches of each direction, of the ``n_freq`` most frequent words, are
+    walked in parallel: best forward, best backward, second best forward, and so on. A pair with a
+    word that occurs on its side of ``taken`` is left out.
     """
     if n_aug == 0:
         return np.zeros((0, 2), np.int64)
@@ -77,8 +79,8 @@ def silver_pairs(
 def best_matches(retriever: Retriever, n_freq: int, *, reverse: bool = False) -> Pairs:
     """Each of the ``n_freq`` most frequent words with its best match, best-scoring pairs first.
 
-    Matches are sought in the whole other vocabulary by ``2 cos - r(candidate)``: the query's own
-    hubness would not change its best match, but it would change which queries look confident.
+    The whole other vocabulary is searched by ``2 cos - r(candidate)``: the query's own hubness
+    would not change its best match, but it would change which queries look confident.
     """
     side = retriever.target if reverse else retriever.source
     queries = np.arange(min(n_freq, side.shape[0]), dtype=np.int64)
@@ -95,10 +97,36 @@ def interleave(first: Pairs, second: Pairs) -> Pairs:
     return np.concatenate([first, second])[np.argsort(rank, kind="stable")]
 
 
-def mutual_neighbours(retriever: Retriever) -> np.ndarray:
-    """Pairs (pairs, 2) that are each other's best by CSLS, the most confident first."""
+def mutual_neighbours(retriever: Retriever) -> Pairs:
+    """Pairs that are each other's best by CSLS, the most confident first."""
     there, back = retriever.search(1), retriever.search(1, reverse=True)
     best = there.indices[:, 0]
     mutual = np.flatnonzero(back.indices[best, 0] == np.arange(len(best)))
     mutual = mutual[np.argsort(-there.scores[mutual, 0], kind="stable")]
     return np.stack([mutual, best[mutual]], axis=1)
+
+
+def nearest_others(
+    retriever: Retriever,
+    words: Integers,
+    partners: Integers,
+    k: int,
+    *,
+    reverse: bool = False,
+    limit: int | None = None,
+) -> tuple[Integers, npt.NDArray[np.float32]]:
+    """Indices and CSLS (words, k) of each word's nearest words other than its own partner.
+
+    ``reverse``: ``words`` are target words and their neighbours source words. ``limit``: only the
+    so many most frequent words are candidates (all by default). Where there are fewer than k other
+    words, all of them are returned.
+    """
+    candidates = (retriever.source if reverse else retriever.target).shape[0]
+    # One more than wanted, because the partner may be among them; each distinct word once.
+    width = min(k + 1, candidates if limit is None else min(limit, candidates))
+    queries, row = np.unique(words, return_inverse=True)
+    found = retriever.search(width, queries, reverse=reverse, limit=limit)
+    indices, scores = found.indices[row], found.scores[row]
+    # The partner moves to the end (stable: the others keep their order), then the end is cut.
+    order = np.argsort(indices == partners[:, None], axis=1, kind="stable")[:, : width - 1]
+    return np.take_along_axis(indices, order, 1), np.take_along_axis(scores, order, 1)

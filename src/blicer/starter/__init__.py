@@ -18,7 +18,6 @@ from blicer.lexicon import Lexicon
 
 FOLDER = Path(__file__).resolve().parent
 LANGUAGES = ("en", "ru")
-SEEDS, TEST = FOLDER / "en-ru.seeds.tsv", FOLDER / "en-ru.test.tsv"
 
 
 class Starter(NamedTuple):
@@ -32,8 +31,9 @@ class Starter(NamedTuple):
 
 def load() -> Starter:
     """English and Russian vectors, the seed dictionary and the test dictionary."""
-    source, target = (read_side(language) for language in LANGUAGES)
-    return Starter(source, target, Lexicon.load(SEEDS), Lexicon.load(TEST))
+    source, target = map(read_side, LANGUAGES)
+    seeds, test = (Lexicon.load(FOLDER / f"en-ru.{part}.tsv") for part in ("seeds", "test"))
+    return Starter(source, target, seeds, test)
 
 
 def read_side(language: str) -> Embeddings:

@@ -1,0 +1,138 @@
+"""Pictures by matplotlib, as SVG: of the demonstration and of benchmark reports.
+
+The ground is transparent and all colours are in the middle of the scale, so that a picture shows
+on white and on black.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from blicer.pages import needed
+
+with needed("matplotlib", "drawing", "demo"):
+    import matplotlib
+    from matplotlib.figure import Figure
+
+_INK, _GRID = "#737d8c", "#8b96a540"
+_COLOURS = ("#2f7de1", "#e07b22", "#1f9d63", "#a45fd6", "#d6485c", "#1b9aaa", "#8d7a2e", "#7c8796")
+_MARKS = ("o", "s", "^", "D", "v", "P", "X", "*")
+_FEW_POINTS = 15  # a curve of fewer shows each of them
+_TITLE_LENGTH = 60
+_SIZE = (5.2, 3.7)
+
+
+@dataclass(frozen=True)
+class Curve:
+    label: str
+    xs: Any  # numbers, in a list or an array
+    ys: Any  # per cent
+    chosen: float | None = None  # an x that is marked
+
+
+def curves(
+    lines: Sequence[Curve],
+    title: str,
+    across: str,
+    up: str,
+    *,
+    baseline: tuple[str, float] | None = None,
+) -> str:
+    """Lines over a common axis; ``baseline`` is a named level, drawn dashed."""
+
+    def draw(axes: Any) -> None:
+        for place, curve in enumerate(lines):
+            colour, mark = _COLOURS[place % len(_COLOURS)], _MARKS[place % len(_MARKS)]
+            label = curve.label
+            if curve.chosen is not None:
+                label = f"{label}, {across} = {curve.chosen:.2f}"
+                at = float(np.interp(curve.chosen, curve.xs, curve.ys))
+                axes.plot([curve.chosen], [at], mark, color=colour, markersize=7)
+            marker = mark if len(curve.xs) < _FEW_POINTS else ""
+            style = "-" if place < len(_COLOURS) else "--"
+            _line(axes, curve.xs, curve.ys, style, label, color=colour, lw=2, marker=marker, ms=5)
+        if baseline is not None:
+            xs = (min(lines[0].xs), max(lines[0].xs))
+            _line(axes, xs, [baseline[1]] * 2, "--", baseline[0], color=_INK, lw=1.2)
+
+    return _svg(draw, title, across, up)
+
+
+def before_after(setups: dict[str, Sequence[tuple[float, float]]], title: str) -> str:
+    """Each setup's (before, after) in per cent as dots; on the dashed line the two are equal."""
+
+    def draw(axes: Any) -> None:
+        every = [value for found in setups.values() for pair in found for value in pair]
+        ends = (min(every) - 2, max(every) + 2)
+        axes.plot(ends, ends, "--", color=_INK, lw=1.2)
+        for place, (setup, found) in enumerate(setups.items()):
+            colour, mark = _COLOURS[place % len(_COLOURS)], _MARKS[place % len(_MARKS)]
+            xs, ys = zip(*found, strict=True)
+            _line(axes, xs, ys, mark, setup, color=colour, alpha=0.75, ms=6)
+        axes.set_xlim(ends)
+        axes.set_ylim(ends)
+
+    return _svg(draw, title, "P@1 of the space alone, %", "P@1 of the default system, %")
+
+
+def reliability(bins: Sequence[tuple[float, float, int]], title: str) -> str:
+    """(stated confidence, share right, words) as dots; on the dashed line the two agree."""
+    stated, right, words = np.array(sorted(bins)).T * [[100], [100], [1]]
+
+    def draw(axes: Any) -> None:
+        axes.plot([0, 100], [0, 100], "--", color=_INK, lw=1.2)
+        axes.plot(stated, right, "-", color=_COLOURS[0], alpha=0.5, lw=1.5)
+        sizes = 20 + 180 * words / words.max()
+        axes.scatter(stated, right, s=sizes, color=_COLOURS[0], zorder=3)
+
+    return _svg(draw, title, "stated confidence, %", "right, %")
+
+
+def _line(axes: Any, xs: Any, ys: Any, style: str, label: str, **look: Any) -> None:
+    # Matplotlib leaves labels that begin with an underscore out of the legend.
+    axes.plot(xs, ys, style, label=f"\u200b{label}", **look)
+
+
+def _svg(draw: Callable[[Any], None], title: str, across: str, up: str) -> str:
+    with _quiet():
+        figure = Figure(figsize=_SIZE, layout="constrained")
+        axes = figure.add_subplot(facecolor="none")
+        axes.grid(color=_GRID, linewidth=0.8)
+        axes.set_axisbelow(True)
+        draw(axes)
+        short = title if len(title) < _TITLE_LENGTH else f"{title[: _TITLE_LENGTH - 3]}…"
+        axes.set_title(short, color=_INK, fontsize=10)
+        axes.set_xlabel(across, color=_INK)
+        axes.set_ylabel(up, color=_INK)
+        axes.tick_params(colors=_INK, length=0)
+        axes.spines[:].set_visible(False)
+        if axes.get_legend_handles_labels()[0]:
+            axes.legend(frameon=False, labelcolor=_INK, fontsize=9)
+        file = io.StringIO()
+        nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+        figure.savefig(file, format="svg", transparent=True, metadata=nothing)
+    text = file.getvalue()
+    return text[text.index("<svg") :]
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Text stays text, names are never read as formulas, the same picture is the same file."""
+    chosen = {"svg.fonttype": "none", "svg.hashsalt": "blicer", "text.parse_math": False}
+    log = logging.getLogger("matplotlib.font_manager")
+    level = log.level
+    with matplotlib.rc_context(chosen), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a glyph that the measuring font lacks
+        log.setLevel(logging.ERROR)
+        try:
+            yield
+        finally:
+            log.setLevel(level)
