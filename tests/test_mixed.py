@@ -312,7 +312,7 @@ def test_a_cached_space_has_the_languages_of_the_run(
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"weight": 1.5}, "weight is 1.5; expected auto or a number at least 0 and at most 1"),
+        ({"weight": 1.5}, "weight is 1.5; expected auto or a number of at least 0 and at most 1"),
         ({"weight": "much"}, "weight is 'much'"),
         ({"negatives": 0}, "negatives is 0"),
         ({"holdout": 0.0}, "holdout is 0.0"),

@@ -64,11 +64,11 @@ def test_presets_carry_the_papers_numbers() -> None:
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        ({"epochs": 0}, "epochs = 0"),
+        ({"epochs": 0}, "epochs is 0"),
         ({"epochs": 1.5}, "whole number"),
         ({"warmup": 2.0}, "at most 1"),
         ({"lr": 0.1}, "no setting 'lr'"),
-        ({"learning_rate": float("nan")}, "learning_rate = nan"),
+        ({"learning_rate": float("nan")}, "learning_rate is nan"),
         ({"early_stopping": 1, "average_last": 0.5}, "give one"),
         ({"preset": "superb"}, "superb"),
         ({"alpha": 0.5}, "alpha is not a setting of the cross-encoder"),

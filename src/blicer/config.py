@@ -94,7 +94,7 @@ _KINDS: dict[str, tuple[Any, Any, str]] = {
     "int": (int, Integral, "a whole number"),
     "float": (float, Real, "a number"),
     "tuple[str, ...]": (tuple, (list, tuple), "a list of names"),
-    "dict[str, Any]": (dict, Mapping, "a table of settings"),
+    "Mapping[str, Any]": (dict, Mapping, "a table of settings"),
 }
 
 
@@ -114,27 +114,24 @@ def setting(
 
 def check_value(declared: Field[Any], value: Any) -> Any:
     """Return the value in the setting's own type; a wrong one raises ``InputError``."""
-    kinds = _kinds(declared)
-    if value is None and "None" in kinds:
-        return None
-    for kind in kinds:
-        if kind != "None" and _fits(value, kind, declared):
+    for kind in str(declared.type).split(" | "):
+        if kind == "None":
+            if value is None:
+                return None
+        elif _fits(value, kind, declared):
             return _KINDS[kind][0](value)
-    raise InputError(f"{declared.name} = {value!r}: expected {expectation(declared)}")
+    raise InputError(f"{declared.name} is {value!r}; expected {expectation(declared)}")
 
 
 def expectation(declared: Field[Any]) -> str:
     """Which values a setting may have, in words."""
     choices, limits = declared.metadata["choices"], declared.metadata["limits"]
-    if choices:
-        return f"one of {', '.join(choices)}"
+    words = [f"one of {', '.join(choices)}" if len(choices) > 1 else choices[0]] if choices else []
     within = " and ".join(f"{_LIMITS[name][1]} {bound}" for name, bound in limits.items())
-    kinds = [_KINDS[kind][2] if kind != "None" else repr(AUTO) for kind in _kinds(declared)]
-    return f"{kinds[0]} {within}".strip() + "".join(f", or {kind}" for kind in kinds[1:])
-
-
-def _kinds(declared: Field[Any]) -> list[str]:
-    return str(declared.type).split(" | ")
+    for kind in str(declared.type).split(" | "):
+        if kind != "None" and not (kind == "str" and choices):
+            words.append(f"{_KINDS[kind][2]} {within}".strip())
+    return " or ".join(words)
 
 
 def _fits(value: Any, kind: str, declared: Field[Any]) -> bool:
@@ -143,13 +140,10 @@ def _fits(value: Any, kind: str, declared: Field[Any]) -> bool:
     choices, limits = declared.metadata["choices"], declared.metadata["limits"]
     if kind == "str":
         return value in choices if choices else bool(value.strip() or declared.default == "")
-    if kind == "tuple[str, ...]":
-        return all(isinstance(one, str) for one in value)
     if kind in ("int", "float"):
-        return math.isfinite(value) and all(
-            _LIMITS[name][0](value, bound) for name, bound in limits.items()
-        )
-    return True
+        bounds = (_LIMITS[name][0](value, bound) for name, bound in limits.items())
+        return math.isfinite(value) and all(bounds)
+    return kind != "tuple[str, ...]" or all(isinstance(one, str) for one in value)
 
 
 # -- the settings ----------------------------------------------------------------------------------
@@ -170,7 +164,7 @@ class Config:
 
     space: str = setting("vecmap", "method that aligns the two vector sets", SPACE)
     space_mode: str = setting("", "mode of the method; empty: the one that fits the preset", SPACE)
-    space_settings: dict[str, Any] = setting({}, "settings of the method", SPACE)
+    space_settings: Mapping[str, Any] = setting({}, "settings of the method", SPACE)
     k_csls: int = setting(10, "neighbours that make up a word's hubness", SPACE, low=1)
 
     n_aug: int = setting(0, "silver pairs added to the positives", PAIRS, low=0)
@@ -219,7 +213,7 @@ class Config:
     scorers: tuple[str, ...] = setting((), "mixed with CSLS; empty: what the encoder needs", CHOICE)
     n_cand: int = setting(28, "candidates a word that are reranked", CHOICE, low=1)
     mixing_weight: float | None = setting(
-        None, "the paper's lambda; auto: chosen on held-out seeds", CHOICE, low=0, high=1
+        None, "the paper's λ; auto: by held-out seeds", CHOICE, choices=[AUTO], low=0, high=1
     )
     holdout: float = setting(
         0.15, "held-out share of seeds; 0 needs a lambda", CHOICE, low=0, high=0.99
@@ -309,7 +303,7 @@ def preset_name(name: str) -> str:
     """``semi-supervised`` and ``Semi Supervised`` are the same preset; unknown ones raise."""
     key = "_".join(str(name).lower().replace("-", " ").replace("_", " ").split())
     if key not in PRESETS:
-        raise InputError(f"preset = {name!r}: expected one of {', '.join(PRESETS)}")
+        raise InputError(f"preset is {name!r}; expected one of {', '.join(PRESETS)}")
     return key
 
 
@@ -370,7 +364,7 @@ def parse_assignments(assignments: Iterable[str]) -> dict[str, Any]:
 
 def _from_text(name: str, text: str) -> Any:
     """Parse the text as the setting's type where it looks like one; checking comes after."""
-    kind = _KINDS[_kinds(_settings()[name])[0]][0]
+    kind = _KINDS[str(_settings()[name].type).split(" | ")[0]][0]
     if kind is tuple:
         return [part.strip() for part in text.split(",") if part.strip()]
     if kind is bool:

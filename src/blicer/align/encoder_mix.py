@@ -17,10 +17,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from blicer import progress
-from blicer.align.base import Aligner, Folder, Pairs, Seeds, matrix, orthogonal_map, setting, unit_
+from blicer.align.base import Aligner, Folder, Pairs, Seeds, matrix, orthogonal_map, unit_
 from blicer.align.contrastive import VERDICT, Contrastive
 from blicer.align.space import Space
-from blicer.config import encoder_defaults
+from blicer.config import encoder_defaults, setting
 from blicer.devices import random_state, set_random_state
 from blicer.embeddings import Embeddings
 from blicer.encoders.loading import quiet_transformers
@@ -74,22 +74,22 @@ class EncoderMix(Aligner):
         None,
         "the encoder's share; auto: by held-out seeds",
         choices=["auto"],
-        at_least=0,
-        at_most=1,
+        low=0,
+        high=1,
     )
-    negatives: int = setting(28, "hard negatives on each side of a pair", at_least=1)
-    negatives_from: int = setting(60_000, "most frequent words that can be negatives", at_least=2)
+    negatives: int = setting(28, "hard negatives on each side of a pair", low=1)
+    negatives_from: int = setting(60_000, "most frequent words that can be negatives", low=2)
     silver: bool = setting(False, "also tune on silver pairs of the C1 space")
-    epochs: int | None = setting(None, "passes over the pairs", at_least=0)
-    learning_rate: float | None = setting(None, "of AdamW", at_least=0)
-    batch_size: int | None = setting(None, "pairs a step", at_least=1)
+    epochs: int | None = setting(None, "passes over the pairs", low=0)
+    learning_rate: float | None = setting(None, "of AdamW", low=0)
+    batch_size: int | None = setting(None, "pairs a step", low=1)
     temperature: float | None = setting(None, "that cosines are divided by", above=0)
     train_table: bool | None = setting(None, "also tune the vectors of word pieces")
     max_length: int = setting(6, "tokens of a word")
     holdout: float = setting(0.15, "share of seeds that auto holds out", above=0, below=1)
     init: str = setting("distributions", "start of C1 without seeds")
     c1: Mapping[str, Any] | None = setting(None, "settings of C1 other than its mode's")
-    seed: int = setting(33, "of the random draws", at_least=0)
+    seed: int = setting(33, "of the random draws", low=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
