@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from safetensors import SafetensorError
 
 from blicer.config import TRAINING, Config
@@ -37,6 +37,7 @@ from blicer.progress import note
 
 CONFIG_FILE, FORMAT = "blicer.json", 3
 PAIRS_PER_WRITE = 8192
+Texts = Sequence[str]
 
 
 class Reranker:
@@ -91,13 +92,13 @@ class Reranker:
 
     def fit(
         self,
-        left: Sequence[str],
-        right: Sequence[str],
+        left: Texts,
+        right: Texts,
         labels: ArrayLike,
         weights: ArrayLike | None = None,
         *,
         output_dir: str | Path | None = None,
-        validation: tuple[Sequence[str], Sequence[str], ArrayLike] | None = None,
+        validation: tuple[Texts, Texts, ArrayLike] | None = None,
     ) -> Reranker:
         """Train on text pairs with soft labels (BCE with logits, method §3).
 
@@ -133,22 +134,20 @@ class Reranker:
         return self
 
     def _labelled(
-        self,
-        left: Sequence[str],
-        right: Sequence[str],
-        labels: ArrayLike,
-        weights: ArrayLike | None = None,
+        self, left: Texts, right: Texts, labels: ArrayLike, weights: ArrayLike | None = None
     ) -> LabelledPairs:
-        soft = _numbers("labels", labels, len(left))
-        if len(left) == 0:
-            raise InputError("there are no text pairs to train on")
-        if len(right) != len(left):
-            raise InputError(f"{len(left)} left texts and {len(right)} right texts")
+        soft = np.asarray(labels, dtype=np.float32)
+        counts = np.asarray(np.ones(len(left)) if weights is None else weights, dtype=np.float32)
+        shapes = {(len(right),), soft.shape, counts.shape}
+        if len(left) == 0 or shapes != {(len(left),)}:
+            raise InputError(
+                f"{len(left)} left texts, {len(right)} right texts, labels {soft.shape} and weights "
+                f"{counts.shape}; expected as many of each, and at least one"
+            )
         for i in np.flatnonzero(~((soft >= 0) & (soft <= 1))).tolist():
             raise InputError(
                 f"label {soft[i]} of pair {i + 1} ({left[i]!r}, {right[i]!r}) is outside [0, 1]"
             )
-        counts = _numbers("weights", np.ones(len(left)) if weights is None else weights, len(left))
         if not (np.isfinite(counts).all() and (counts >= 0).all() and counts.sum() > 0):
             raise InputError("weights must be finite, at least 0, and not all 0")
         return LabelledPairs(self.pair_encoder.encode(left, right), soft, counts)
@@ -171,7 +170,7 @@ class Reranker:
 
     # -- scoring -----------------------------------------------------------------------------------
 
-    def score(self, left: Sequence[str], right: Sequence[str]) -> Scores:
+    def score(self, left: Texts, right: Texts) -> Scores:
         """Sigmoid of the logit for each ``(left[i], right[i])`` in this order, float32."""
         one, other, inverse = distinct_pairs(left, right)
         cache = self._cache
@@ -200,13 +199,13 @@ class Reranker:
         how = (vocabulary, rules, self.config.max_length, self.autocast)
         return ScoreCache(self.score_cache, fingerprint(self.model, *how))
 
-    def score_both_orders(self, left: Sequence[str], right: Sequence[str]) -> Scores:
+    def score_both_orders(self, left: Texts, right: Texts) -> Scores:
         """Mean of the scores of the two orders (method §4)."""
         scores = self.score([*left, *right], [*right, *left])
         mean: Scores = (scores[: len(left)] + scores[len(left) :]) / np.float32(2)
         return mean
 
-    def score_parts(self, sources: Sequence[str], targets: Sequence[str], reverse: Ints) -> Scores:
+    def score_parts(self, sources: Texts, targets: Texts, reverse: Ints) -> Scores:
         """One order of each pair (0: source first, 1: target first), for early exit."""
         triples = zip(sources, targets, reverse, strict=True)
         pairs = [(two, one) if swap else (one, two) for one, two, swap in triples]
@@ -266,13 +265,6 @@ class Reranker:
             raise FileError(file, f"is damaged, or of another version ({error})") from error
         _ = loaded.model  # read now, so that a damaged folder is found here
         return loaded
-
-
-def _numbers(name: str, values: ArrayLike, expected: int) -> NDArray[np.float32]:
-    array = np.asarray(values, dtype=np.float32)
-    if array.shape != (expected,):
-        raise InputError(f"{name} have shape {array.shape}; expected one for each of {expected}")
-    return array
 
 
 def model_card(settings: Mapping[str, Any], report: TrainingReport | None) -> str:

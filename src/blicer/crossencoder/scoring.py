@@ -20,7 +20,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from blicer.crossencoder.tokens import PairTokens
-from blicer.encoders.loading import Ints, batch_cost, input_names, token_batches
+from blicer.encoders.loading import Ints, batch_cost, token_batches
 from blicer.errors import InputError
 from blicer.progress import note, task
 
@@ -43,7 +43,6 @@ def score_tokens(
     model: Any, pairs: PairTokens, device: torch.device, autocast: torch.dtype | None
 ) -> Scores:
     """Sigmoid of the logit of every row."""
-    names = input_names(model)
     logits = torch.empty(len(pairs), dtype=torch.float32, device=device)
     model.eval()
     with (
@@ -51,8 +50,7 @@ def score_tokens(
         torch.autocast(device.type, dtype=autocast, enabled=autocast is not None),
     ):
         for rows in token_batches(pairs.lengths, *batch_cost(device)):
-            inputs = {k: v for k, v in pairs.batch(rows, device).items() if k in names}
-            found = model(**inputs).logits[:, 0].float()
+            found = model(**pairs.batch(rows, device)).logits[:, 0].float()
             logits[torch.from_numpy(rows).to(device)] = found
             progress.advance(len(rows))
     scores: Scores = torch.sigmoid(logits).cpu().numpy()

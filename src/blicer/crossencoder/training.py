@@ -26,14 +26,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from blicer.config import TRAINING, Config
 from blicer.crossencoder.tokens import PairTokens
-from blicer.encoders.loading import (
-    Ints,
-    batch_cost,
-    fingerprint,
-    input_names,
-    resolve_precision,
-    token_batches,
-)
+from blicer.encoders.loading import Ints, batch_cost, fingerprint, resolve_precision, token_batches
 from blicer.encoders.tuning import Checkpoints, make_optimiser, set_step, train_rows_only
 from blicer.errors import MissingDependency
 from blicer.files import digest
@@ -108,7 +101,6 @@ class Run:
         where = (str(self.autocast), self.device.type, self.processes)
         decisive = digest(settings, data.digest(), held_out and held_out.digest(), where)
         self.report = TrainingReport(decisive, pairs, self.total)
-        self.names = input_names(model)
         usual = CPU_MICRO_BATCH if self.device.type == "cpu" else config.batch_size
         self.micro = config.micro_batch_size or usual
         self.mean: dict[str, torch.Tensor] = {}
@@ -215,9 +207,8 @@ class Run:
 
     def _loss(self, model: Any, data: LabelledPairs, rows: Ints) -> torch.Tensor:
         """Weighted sum of BCEWithLogitsLoss over some rows."""
-        inputs = {k: v for k, v in data.tokens.batch(rows, self.device).items() if k in self.names}
         with torch.autocast(self.device.type, self.autocast, self.autocast is not None):
-            logits = model(**inputs).logits[:, 0]
+            logits = model(**data.tokens.batch(rows, self.device)).logits[:, 0]
         labels, weights = (
             torch.from_numpy(values[rows]).to(self.device) for values in (data.labels, data.weights)
         )

@@ -50,6 +50,9 @@ def load_encoder(name: str | Path, *, seed: int = 0, head: bool = True) -> tuple
         model = _from_pretrained(kind, source, dtype=torch.float32, **options)
     if model.config.pad_token_id is None:
         model.config.pad_token_id = tokenizer.pad_token_id
+    # Some tokenizers give token types that their model does not take.
+    taken = inspect.signature(model.forward).parameters
+    tokenizer.model_input_names = [name for name in tokenizer.model_input_names if name in taken]
     if model.config.model_type in _READ_FIRST_TOKEN:
         attention = model.base_model.encoder.layer[-1].attention
         attention.forward = MethodType(_first_token_attention, attention)
@@ -200,12 +203,6 @@ def resolve_precision(precision: str, device: torch.device, model: Any) -> torch
 def _cpu_has_bf16() -> bool:
     checks = ("_is_amx_tile_supported", "_is_avx512_bf16_supported")
     return any(getattr(torch.cpu, name, lambda: False)() for name in checks)
-
-
-def input_names(model: Any) -> set[str]:
-    """The inputs that the model's forward takes; an adapter around it passes them on."""
-    inner = model.get_base_model() if hasattr(model, "get_base_model") else model
-    return set(inspect.signature(inner.forward).parameters)
 
 
 def batch_cost(device: torch.device) -> tuple[int, int]:

@@ -19,7 +19,6 @@ from blicer.devices import resolve_device
 from blicer.encoders.loading import (
     batch_cost,
     fingerprint,
-    input_names,
     load_encoder,
     resolve_precision,
     token_batches,
@@ -59,7 +58,6 @@ class WordEncoder:
                 f"max_length is {max_length}, but this tokenizer adds {specials} special tokens, "
                 f"so at least {specials + 1} are needed"
             )
-        self._names = input_names(self.model)
         self._autocast = resolve_precision("auto", self.device, self.model)
 
     @property
@@ -80,12 +78,9 @@ class WordEncoder:
         width, pad = int(lengths.max()), self.tokenizer.pad_token_id or 0
         padded = torch.tensor([[*row, *[pad] * (width - len(row))] for row in ids])
         mask = (torch.arange(width) < lengths[:, None]).long()
-        inputs = {"input_ids": padded, "attention_mask": mask}
-        if "token_type_ids" in self._names:
-            inputs["token_type_ids"] = torch.zeros_like(padded)
-        on_device = {key: value.to(self.device) for key, value in inputs.items()}
         with torch.autocast(self.device.type, self._autocast, self._autocast is not None):
-            hidden: Tensor = self.model(**on_device).last_hidden_state
+            outputs = self.model(padded.to(self.device), mask.to(self.device))
+        hidden: Tensor = outputs.last_hidden_state
         return hidden[:, 0].float()
 
     def encode(self, words: Sequence[str], *, cache: str | Path | None = None) -> Vectors:
