@@ -158,9 +158,7 @@ class Config:
     """
 
     preset: str = setting("supervised", f"setup of the paper: {', '.join(PRESETS)}", RUN)
-    encoder: str = setting(
-        "xlm-roberta-large", "lite (embedded), a Hugging Face name, or a folder", TRAINING
-    )
+    encoder: str = setting("xlm-roberta-large", "lite, a Hugging Face name, or a folder", TRAINING)
 
     space: str = setting("vecmap", "method that aligns the two vector sets", SPACE)
     space_mode: str = setting("", "mode of the method; empty: the one that fits the preset", SPACE)
@@ -206,24 +204,16 @@ class Config:
     early_stopping: int = setting(
         0, "stop after so many looks without a better held-out loss; 0: off", TRAINING, low=0
     )
-    looks_per_epoch: int = setting(
-        2, "how often an epoch the held-out loss is measured", TRAINING, low=1
-    )
+    looks_per_epoch: int = setting(2, "looks at the held-out loss an epoch", TRAINING, low=1)
 
     scorers: tuple[str, ...] = setting((), "mixed with CSLS; empty: what the encoder needs", CHOICE)
     n_cand: int = setting(28, "candidates a word that are reranked", CHOICE, low=1)
     mixing_weight: float | None = setting(
         None, "the paper's λ; auto: by held-out seeds", CHOICE, choices=[AUTO], low=0, high=1
     )
-    holdout: float = setting(
-        0.15, "held-out share of seeds; 0 needs a lambda", CHOICE, low=0, high=0.99
-    )
-    folds: int = setting(
-        0, "cross-validation folds instead of one part; 0: by encoder and seeds", CHOICE, low=0
-    )
-    split_seed: int = setting(
-        33, "of the draw of held-out words; apart from `seed`, so that runs compare", CHOICE, low=0
-    )
+    holdout: float = setting(0.15, "held-out share of seeds; 0 needs a λ", CHOICE, low=0, high=0.99)
+    folds: int = setting(0, "cross-validation folds; 0: by encoder and seeds", CHOICE, low=0)
+    split_seed: int = setting(33, "of the draw of held-out words", CHOICE, low=0)
     refit: bool = setting(True, "fit everything again on all seeds after the choice", CHOICE)
 
     device: str = setting(AUTO, "auto, cpu, cuda, cuda:1 or mps", RUN)

@@ -141,7 +141,7 @@ class Reranker:
         shapes = {(len(right),), soft.shape, counts.shape}
         if len(left) == 0 or shapes != {(len(left),)}:
             raise InputError(
-                f"{len(left)} left texts, {len(right)} right texts, labels {soft.shape} and weights "
+                f"{len(left)} left texts, {len(right)} right texts, labels {soft.shape}, weights "
                 f"{counts.shape}; expected as many of each, and at least one"
             )
         for i in np.flatnonzero(~((soft >= 0) & (soft <= 1))).tolist():
