@@ -117,7 +117,7 @@ def test_silver_pairs_without_seeds(space: Path, tmp_path: Path) -> None:
     [
         (["--preset", "supervised"], "supervised needs a seed dictionary: .*--seeds FILE"),
         (["--preset", "unsupervised", "--seeds", "{seeds}"], "unsupervised takes no seeds"),
-        (["--seeds", "{seeds}", "--template", "no slot"], "no slot for the word"),
+        (["--seeds", "{seeds}", "--template", "no slot"], "has no slot"),
         (
             ["--seeds", "{seeds}", "--set", "alpha=7"],
             "alpha is 7.0; expected a number",

@@ -282,10 +282,9 @@ class _TrainingState:
         self.losses: list[float] = []  # of each step so far
         self.checkpoints = None
         if keep is not None:
-            folder = keep.with_name(f"{keep.name}.checkpoint")
-            self.checkpoints = Checkpoints(folder, keep.parent.name)
+            self.checkpoints = Checkpoints(keep, keep.parent.name)
             if (found := self.checkpoints.restore(self.trained, self.optimiser)) is not None:
-                _, more, state = found
+                more, state = found
                 set_random_state(more["random"], self.device)
                 self.losses = state["losses"]
 
@@ -296,7 +295,7 @@ class _TrainingState:
         self.losses.append(float(loss.detach()))
         if self.checkpoints is not None and self.checkpoints.due():
             more, state = {"random": random_state(self.device)}, {"losses": self.losses}
-            self.checkpoints.save(len(self.losses), self.trained, self.optimiser, more, state)
+            self.checkpoints.save(self.trained, self.optimiser, more, state)
 
 
 def _batch_loss(

@@ -104,9 +104,10 @@ class Reranker:
 
         ``weights`` count an example that often without repeating it. With ``output_dir`` the
         model is saved there in the end, and until then the state is kept beside it in
-        ``<output_dir>.checkpoint``: the same call after a crash or a kill goes on from there and
-        ends with the same weights; once finished it only loads them. ``validation``: held-out
-        pairs and labels, whose loss is reported (and stops training with ``early_stopping``).
+        ``<output_dir>.checkpoint.safetensors``: the same call after a crash or a kill goes on from
+        there and ends with the same weights; once finished it only loads them. ``validation``:
+        held-out pairs and labels, whose loss is reported (and stops training with
+        ``early_stopping``).
         """
         data = self._labelled(left, right, labels, weights)
         held_out = self._labelled(*validation) if validation is not None else None
@@ -121,8 +122,7 @@ class Reranker:
             check_writable(output_dir)
             if self._finished(output_dir, run.report.fingerprint):
                 return self
-            state = output_dir.with_name(f"{output_dir.name}.checkpoint")
-            checkpoints = Checkpoints(state, run.report.fingerprint)
+            checkpoints = Checkpoints(output_dir, run.report.fingerprint)
         # Half-trained weights must not pass for a model: if this fails, it is loaded anew.
         del self.model
         self._take(run.train(checkpoints), run.report)

@@ -151,17 +151,18 @@ class Run:
                 if checkpoints and self.rank == 0 and step + 1 < self.total and checkpoints.due():
                     groups = {"mean": self.mean, "best": self.best}
                     state = {"report": asdict(self.report), "scaler": self.scaler.state_dict()}
-                    checkpoints.save(step + 1, self.trained, self.optimiser, groups, state)
+                    checkpoints.save(self.trained, self.optimiser, groups, state)
 
     def _resume(self, checkpoints: Checkpoints) -> None:
         if (found := checkpoints.restore(self.trained, self.optimiser)) is None:
             return
-        step, groups, state = found
+        groups, state = found
         self.mean, self.best = (
             {name: value.to(self.device) for name, value in groups.get(group, {}).items()}
             for group in ("mean", "best")
         )
-        self.report = TrainingReport(**state["report"] | {"resumed_from": step})
+        self.report = TrainingReport(**state["report"])
+        self.report.resumed_from = len(self.report.losses)
         if state["scaler"]:
             self.scaler.load_state_dict(state["scaler"])
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
+import json
 import math
+import os
 import re
-import shutil
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
@@ -14,14 +14,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from blicer.config import Config
 from blicer.encoders.loading import Ints
-from blicer.errors import BlicerError, FileError
-from blicer.files import atomic_folder, file_sha256, read_json, write_json
+from blicer.files import digest
 from blicer.progress import note
 
 # -- embedding rows --------------------------------------------------------------------------------
@@ -125,21 +124,23 @@ def set_step(
 
 # -- checkpoints -----------------------------------------------------------------------------------
 
-STATE, TENSORS = "state.json", "tensors.safetensors"
 # A checkpoint is due after this time, and after 20 times what the last one took (5 % of the work).
 SECONDS, SHARE = 60.0, 20.0
+Groups = dict[str, dict[str, Tensor]]
 
 
 class Checkpoints:
-    """The newest state of one training run, in a folder of its own. Survives ``kill -9``.
+    """The newest state of one training run, in a file beside its output. Survives ``kill -9``.
 
-    A checkpoint is a folder with the tensors and a state.json with their hash and the
-    ``fingerprint`` of the run (data, settings, initial weights). It is complete or absent. Those
-    whose hash or fingerprint does not match are ignored, so a changed command starts anew.
+    The file holds the tensors, their hash and the ``fingerprint`` of the run (data, settings,
+    initial weights). It is complete or absent. One whose hash or fingerprint does not match is
+    ignored, so a changed command starts anew.
     """
 
-    def __init__(self, folder: str | Path, fingerprint: str) -> None:
-        self.folder, self.fingerprint = Path(folder), fingerprint
+    def __init__(self, output: Path, fingerprint: str) -> None:
+        self.file = output.with_name(f"{output.name}.checkpoint.safetensors")
+        self.fingerprint = fingerprint
+        self._unfinished = self.file.with_suffix(".part")
         self._saved_at, self._saving_took = time.monotonic(), 0.0
 
     def due(self) -> bool:
@@ -148,16 +149,15 @@ class Checkpoints:
 
     def save(
         self,
-        step: int,
         trained: Mapping[str, nn.Parameter],
         optimiser: torch.optim.Optimizer,
-        more: Mapping[str, Mapping[str, Tensor]],
+        more: Groups,
         state: dict[str, Any],
     ) -> None:
         """Replace the previous checkpoint. A full disk is noted, but does not stop training.
 
-        ``trained`` and ``optimiser`` come back by ``restore``; ``more`` groups of tensors and the
-        JSON ``state`` are returned by it.
+        ``trained`` and ``optimiser`` are restored by ``restore``, which returns ``more`` groups of
+        tensors and the JSON ``state``.
         """
         started = time.monotonic()
         moments = optimiser.state_dict()["state"].items()
@@ -167,14 +167,12 @@ class Checkpoints:
             for group, members in groups.items()
             for name, tensor in members.items()
         }
-        place = self.folder / f"step-{step:09d}"
+        about = {"fingerprint": self.fingerprint, "state": json.dumps(state)}
         try:
-            with atomic_folder(place) as new:
-                save_file(tensors, new / TENSORS)
-                info = {"fingerprint": self.fingerprint, "sha256": file_sha256(new / TENSORS)}
-                write_json(new / STATE, info | {"step": step, "state": state})
-            self._remove("step-*", but=place)
-        except (BlicerError, SafetensorError) as error:
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            save_file(tensors, self._unfinished, about | {"hash": _hash(tensors)})
+            os.replace(self._unfinished, self.file)
+        except (OSError, SafetensorError) as error:
             note(f"no checkpoint could be written ({error}); training goes on without")
         self._saved_at = time.monotonic()
         self._saving_took = self._saved_at - started
@@ -182,43 +180,38 @@ class Checkpoints:
     @torch.no_grad()
     def restore(
         self, trained: Mapping[str, nn.Parameter], optimiser: torch.optim.Optimizer
-    ) -> tuple[int, dict[str, dict[str, Tensor]], dict[str, Any]] | None:
-        """Go back to the newest sound checkpoint of this very run; returns step, more and state."""
-        self._remove(".step-*")  # what a killed process left half-written
-        for place in sorted(self.folder.glob("step-*"), reverse=True):
-            try:
-                info = read_json(place / STATE)
-                if info["fingerprint"] != self.fingerprint:
-                    note(f"{place}: belongs to another run (other data or settings); not used")
-                    continue
-                if file_sha256(place / TENSORS) != info["sha256"]:
-                    raise FileError(place / TENSORS, "does not match its hash")
-                tensors = load_file(place / TENSORS)
-            except (BlicerError, SafetensorError, OSError, KeyError, TypeError) as error:
-                note(f"{place}: the checkpoint is damaged ({error}) and is not used")
-                continue
-            more: dict[str, dict[str, Tensor]] = defaultdict(dict)
-            moments: dict[int, dict[str, Tensor]] = defaultdict(dict)
-            for full, value in tensors.items():
-                group, _, name = full.partition("|")
-                if group == "weights":
-                    trained[name].copy_(value)
-                elif group.startswith("moments "):
-                    moments[int(group.split()[1])][name] = value
-                else:
-                    more[group][name] = value
-            optimiser.load_state_dict(optimiser.state_dict() | {"state": moments})
-            note(f"going on from the checkpoint at step {info['step']}")
-            return info["step"], more, info["state"]
-        return None
+    ) -> tuple[Groups, dict[str, Any]] | None:
+        """Go back to the checkpoint, if there is a sound one of this very run."""
+        if not self.file.exists():
+            return None
+        try:
+            with safe_open(self.file, "pt") as file:
+                about = file.metadata()
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            if about["fingerprint"] != self.fingerprint:
+                note(f"{self.file}: belongs to another run (other data or settings); not used")
+                return None
+            if about["hash"] != _hash(tensors):
+                raise ValueError("it does not match its hash")
+        except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+            note(f"{self.file}: the checkpoint is damaged ({error}) and is not used")
+            return None
+        groups: Groups = defaultdict(dict)
+        for full, value in tensors.items():
+            group, _, name = full.partition("|")
+            groups[group][name] = value
+        for name, value in groups.pop("weights").items():
+            trained[name].copy_(value)
+        moments = [group for group in groups if group.startswith("moments ")]
+        kept = {int(group.split()[1]): groups.pop(group) for group in moments}
+        optimiser.load_state_dict(optimiser.state_dict() | {"state": kept})
+        note(f"going on from {self.file}")
+        return groups, json.loads(about["state"])
 
     def clear(self) -> None:
-        """Remove every checkpoint, and the folder unless it holds something else."""
-        self._remove(".step-*", "step-*")
-        with contextlib.suppress(OSError):
-            self.folder.rmdir()
+        for file in (self.file, self._unfinished):
+            file.unlink(missing_ok=True)
 
-    def _remove(self, *patterns: str, but: Path | None = None) -> None:
-        for path in [path for pattern in patterns for path in self.folder.glob(pattern)]:
-            if path != but:
-                shutil.rmtree(path, ignore_errors=True)
+
+def _hash(tensors: Mapping[str, Tensor]) -> str:
+    return digest([(name, digest(tensors[name].cpu().numpy())) for name in sorted(tensors)])
