@@ -444,8 +444,8 @@ def test_training_data_that_makes_no_sense(
     ("missing", "message"),
     [
         ("tokenizer", "has no tokenizer"),
-        ("config.json", "has no config.json"),
-        ("model.safetensors", "has no weights"),
+        ("config.json", "config.json: cannot be read"),
+        ("model.safetensors", "cannot be loaded as an encoder.*model.safetensors"),
         (None, "no such folder"),
     ],
 )

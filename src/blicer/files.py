@@ -66,23 +66,18 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
         try:
             temporary.chmod(0o755)
             yield temporary
-            _put_in_place(temporary, path)
+            old = temporary.with_suffix(".old")
+            if path.exists():
+                os.replace(path, old)
+            try:
+                os.replace(temporary, path)
+            except OSError:
+                if old.exists():
+                    os.replace(old, path)
+                raise
+            shutil.rmtree(old, ignore_errors=True)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
-
-
-def _put_in_place(new: Path, path: Path) -> None:
-    """Move a folder to ``path``; what stood there is put back if that fails."""
-    old = new.with_suffix(".old")
-    if path.exists():
-        os.replace(path, old)
-    try:
-        os.replace(new, path)
-    except OSError:
-        if old.exists():
-            os.replace(old, path)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
 
 
 def followed(path: str | Path) -> Path:

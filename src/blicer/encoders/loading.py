@@ -24,12 +24,7 @@ Ints = NDArray[np.int64]
 
 # -- loading ---------------------------------------------------------------------------------------
 
-# What an encoder's folder must hold: any of these files.
-_PARTS = {
-    "config.json": ("config.json",),
-    "tokenizer": ("tokenizer.json", "vocab.*", "*.model"),
-    "weights": ("*.safetensors*", "pytorch_model*"),
-}
+_TOKENIZER = ("tokenizer.json", "vocab.*", "*.model")  # any of these files
 _HEAD = "ForSequenceClassification"
 
 
@@ -87,9 +82,9 @@ def _source(name: str | Path) -> str | Path:
 
 
 def _check_folder(folder: Path) -> None:
-    for part, patterns in _PARTS.items():
-        if not any(path.is_file() for pattern in patterns for path in folder.glob(pattern)):
-            raise FileError(folder, f"has no {part}; expected a folder with a Hugging Face encoder")
+    # Without these files transformers would make up a tokenizer without a vocabulary.
+    if not any(path.is_file() for pattern in _TOKENIZER for path in folder.glob(pattern)):
+        raise FileError(folder, "has no tokenizer; expected a folder with a Hugging Face encoder")
     # The pooling of a sentence encoder is not needed, but a head in a module of its own is.
     modules = folder / "modules.json"
     kind = (read_json(folder / "config.json").get("architectures") or [""])[0]
