@@ -407,18 +407,6 @@ def test_both_orders(encoders: dict[str, Path]) -> None:
     )
 
 
-def test_score_cache_belongs_to_the_weights(encoders: dict[str, Path], tmp_path: Path) -> None:
-    left, right, labels = toy_pairs(20)
-    Reranker(encoders["bert"], **FAST).save(tmp_path / "model")
-    reranker = Reranker.load(tmp_path / "model", device="cpu", score_cache=tmp_path)
-    before = reranker.score(left, right)
-    assert np.array_equal(reranker.score(left, right), before)
-    reranker.fit(left, right, labels)
-    after = reranker.score(left, right)
-    assert not np.allclose(before, after, atol=1e-4)
-    assert len(list(tmp_path.glob("*.sqlite"))) == 2
-
-
 # -- bad input -----------------------------------------------------------------------------------
 
 

@@ -258,7 +258,7 @@ class Translator:
 
     @classmethod
     def load(cls, path: str | Path, **options: Any) -> Translator:
-        """Load what ``save`` wrote; ``options`` (device, precision, score_cache) go to scorers."""
+        """Load what ``save`` wrote; ``options`` (device, precision) go to scorers."""
         from blicer.align.space import Space
 
         folder = Path(path)

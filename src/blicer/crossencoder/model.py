@@ -18,14 +18,13 @@ from numpy.typing import ArrayLike
 from safetensors import SafetensorError
 
 from blicer.config import TRAINING, Config
-from blicer.crossencoder.scoring import ScoreCache, Scores, distinct_pairs, score_tokens
+from blicer.crossencoder.scoring import Scores, distinct_pairs, score_tokens
 from blicer.crossencoder.tokens import PairEncoder
 from blicer.crossencoder.training import LabelledPairs, Run, TrainingReport
 from blicer.devices import resolve_device
 from blicer.encoders.loading import (
     Ints,
     check_one_label,
-    fingerprint,
     load_encoder,
     quiet_transformers,
     resolve_precision,
@@ -36,7 +35,6 @@ from blicer.files import atomic_folder, check_replaceable, check_writable, read_
 from blicer.progress import note
 
 CONFIG_FILE, FORMAT = "blicer.json", 3
-PAIRS_PER_WRITE = 8192
 Texts = Sequence[str]
 
 
@@ -46,8 +44,7 @@ class Reranker:
     ``encoder``: ``lite``, a name on the Hugging Face Hub, or a folder. ``config``: the settings to
     train with; by default those of the paper. ``overrides``: settings of the cross-encoder
     (``blicer config`` lists them) that win over it. ``device``: ``auto``, ``cpu``, ``cuda``,
-    ``cuda:1`` or ``mps``. ``precision``: ``auto``, ``fp32``, ``bf16`` or ``fp16``. ``score_cache``:
-    a folder to keep scores in, of each model apart; by default none are kept.
+    ``cuda:1`` or ``mps``. ``precision``: ``auto``, ``fp32``, ``bf16`` or ``fp16``.
     ``report_`` tells how training went. The model is loaded on first use.
     """
 
@@ -58,14 +55,12 @@ class Reranker:
         config: Config | None = None,
         device: str | torch.device = "auto",
         precision: str = "auto",
-        score_cache: str | Path | None = None,
         **overrides: Any,
     ) -> None:
         self.config = (config or Config()).replace(**overrides, encoder=str(encoder))
         if strange := overrides.keys() - self.config.only(TRAINING).keys():
             raise InputError(f"{min(strange)} is not a setting of the cross-encoder")
         self.device, self.precision = resolve_device(device), precision
-        self.score_cache = score_cache
         self.report_: TrainingReport | None = None
         self._source = encoder
 
@@ -125,7 +120,7 @@ class Reranker:
             checkpoints = Checkpoints(output_dir, run.report.fingerprint)
         # Half-trained weights must not pass for a model: if this fails, it is loaded anew.
         del self.model
-        self._take(run.train(checkpoints), run.report)
+        self.model, self.report_ = run.train(checkpoints), run.report
         if output_dir is not None and checkpoints is not None and run.rank == 0:
             self.save(output_dir)
             checkpoints.clear()
@@ -161,43 +156,17 @@ class Reranker:
             return False
         note(f"{folder}: was already trained with this data and these settings; loaded")
         done = Reranker.load(folder, device=self.device, precision=self.precision)
-        self._take(done.model, done.report_)
+        self.model, self.report_ = done.model, done.report_
         return True
-
-    def _take(self, model: Any, report: TrainingReport | None) -> None:
-        self.model, self.report_ = model, report
-        self.__dict__.pop("_cache", None)  # the scores of the weights before
 
     # -- scoring -----------------------------------------------------------------------------------
 
     def score(self, left: Texts, right: Texts) -> Scores:
         """Sigmoid of the logit for each ``(left[i], right[i])`` in this order, float32."""
         one, other, inverse = distinct_pairs(left, right)
-        cache = self._cache
-        scores = cache.get(one, other) if cache else np.full(len(one), np.nan, dtype=np.float32)
-        missing = np.flatnonzero(np.isnan(scores))
-        # With a cache the work is kept piece by piece, so that a killed run loses little.
-        step = PAIRS_PER_WRITE if cache else max(1, len(missing))
-        for start in range(0, len(missing), step):
-            part = missing[start : start + step]
-            some, others = [one[i] for i in part], [other[i] for i in part]
-            pairs = self.pair_encoder.encode(some, others)
-            scores[part] = score_tokens(self.model, pairs, self.device, self.autocast)
-            if cache:
-                cache.put(some, others, scores[part])
-        answer: Scores = scores[inverse]
-        return answer
-
-    @cached_property
-    def _cache(self) -> ScoreCache | None:
-        """Belongs to everything that decides the scores: weights, tokenizer, length, precision."""
-        if self.score_cache is None:
-            return None
-        vocabulary = sorted(self.tokenizer.get_vocab().items(), key=lambda item: item[1])
-        backend = getattr(self.tokenizer, "backend_tokenizer", None)
-        rules = [str(getattr(backend, part, "")) for part in ("normalizer", "pre_tokenizer")]
-        how = (vocabulary, rules, self.config.max_length, self.autocast)
-        return ScoreCache(self.score_cache, fingerprint(self.model, *how))
+        pairs = self.pair_encoder.encode(one, other)
+        scores: Scores = score_tokens(self.model, pairs, self.device, self.autocast)[inverse]
+        return scores
 
     def score_both_orders(self, left: Texts, right: Texts) -> Scores:
         """Mean of the scores of the two orders (method §4)."""
@@ -243,7 +212,7 @@ class Reranker:
     def load(cls, path: str | Path, **options: Any) -> Reranker:
         """Load a saved reranker, or a folder that ``sentence_transformers.CrossEncoder`` saved.
 
-        ``options``: device, precision and score_cache.
+        ``options``: device and precision.
         """
         folder = Path(path)
         file = folder / CONFIG_FILE

@@ -2,17 +2,12 @@
 
 Equal pairs are scored once; texts are tokenised once; pairs are sorted by length, so that a batch
 is padded by next to nothing; batches hold a number of tokens, not of pairs, so that every batch
-fills the machine alike. ``ScoreCache`` keeps scores on disk, and ``best_first`` finds the best
-candidate without scoring them all.
+fills the machine alike. ``best_first`` finds the best candidate without scoring them all.
 """
 
 from __future__ import annotations
 
-import json
-import sqlite3
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from blicer.crossencoder.tokens import PairTokens
 from blicer.encoders.loading import Ints, batch_cost, token_batches
 from blicer.errors import InputError
-from blicer.progress import note, task
+from blicer.progress import task
 
 Scores = NDArray[np.float32]
 Floats = NDArray[np.float64]
@@ -55,60 +50,6 @@ def score_tokens(
             progress.advance(len(rows))
     scores: Scores = torch.sigmoid(logits).cpu().numpy()
     return scores
-
-
-class ScoreCache:
-    """Scores of one model in an SQLite file, named after the model's ``fingerprint``.
-
-    A damaged file is replaced; one that cannot be read or written is noted and done without.
-    """
-
-    def __init__(self, folder: str | Path, fingerprint: str) -> None:
-        self.path = Path(folder) / f"{fingerprint}.sqlite"
-        self._off = False
-
-    def get(self, left: Sequence[str], right: Sequence[str]) -> Scores:
-        """The cached scores of the pairs; NaN for a pair that is not there."""
-        scores = np.full(len(left), np.nan, dtype=np.float32)
-
-        def read(database: sqlite3.Connection) -> None:
-            query = "SELECT score FROM scores WHERE pair = ? AND score BETWEEN 0 AND 1"
-            for i, key in enumerate(_keys(left, right)):
-                if row := database.execute(query, (key,)).fetchone():
-                    scores[i] = row[0]
-
-        self._use(read)
-        return scores
-
-    def put(self, left: Sequence[str], right: Sequence[str], scores: Scores) -> None:
-        rows = zip(_keys(left, right), scores.tolist(), strict=True)
-        insert = "INSERT OR REPLACE INTO scores VALUES (?, ?)"
-        self._use(lambda database: database.executemany(insert, rows))
-
-    def _use(self, work: Callable[[sqlite3.Connection], object]) -> None:
-        """Open the database for some work, in one transaction."""
-        if self._off:
-            return
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with closing(sqlite3.connect(self.path, timeout=30)) as database, database:
-                database.execute("PRAGMA journal_mode=WAL")
-                database.execute("PRAGMA synchronous=NORMAL")
-                columns = "pair TEXT PRIMARY KEY, score REAL NOT NULL"
-                database.execute(f"CREATE TABLE IF NOT EXISTS scores ({columns}) WITHOUT ROWID")
-                work(database)
-        except (sqlite3.OperationalError, OSError) as error:
-            self._off = True
-            note(f"{self.path}: the score cache cannot be used ({error}); going on without it")
-        except sqlite3.DatabaseError as error:
-            note(f"{self.path}: the score cache is damaged ({error}) and starts anew")
-            for suffix in ("", "-wal", "-shm"):
-                Path(f"{self.path}{suffix}").unlink(missing_ok=True)
-
-
-def _keys(left: Sequence[str], right: Sequence[str]) -> Iterator[str]:
-    """JSON keeps ("ab", "c") apart from ("a", "bc"), and any character in plain ASCII."""
-    return map(json.dumps, zip(left, right, strict=True))
 
 
 # -- early exit ------------------------------------------------------------------------------------
