@@ -45,11 +45,8 @@ class WordEncoder:
         max_length: int = 6,
         device: str | torch.device = "auto",
     ) -> None:
-        self.encoder, self.max_length, self.device = (
-            str(encoder),
-            max_length,
-            resolve_device(device),
-        )
+        self.encoder, self.max_length = str(encoder), max_length
+        self.device = resolve_device(device)
         self.model, self.tokenizer = load_encoder(encoder, head=False)
         self.model.to(self.device)
         specials = self.tokenizer.num_special_tokens_to_add(pair=False)

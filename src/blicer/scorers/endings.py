@@ -44,8 +44,8 @@ class Endings:
     needs_seeds = True
 
     def __init__(self) -> None:
-        self.weights = np.zeros(BUCKETS, dtype=np.float32)
-        self.of_spelling = self.constant = 0.0
+        # Of each bucket, then of the similarity of spelling, then the constant.
+        self.weights = np.zeros(BUCKETS + 2, dtype=np.float32)
         self._spelling = Spelling()
 
     def fit(
@@ -75,15 +75,13 @@ class Endings:
             return value
 
         optimiser.step(loss)  # type: ignore[no-untyped-call]
-        learned = parameters.detach().numpy()
-        self.weights = learned[:BUCKETS].copy()
-        self.of_spelling, self.constant = float(learned[-2]), float(learned[-1])
+        self.weights = parameters.detach().numpy()
 
     def score(self, source: Sequence[str], target: Sequence[str]) -> NDArray[np.float32]:
         """Probability that each pair is a translation, judged by form alone."""
         spelling = SPELLING_SCALE * self._spelling.score(source, target)
         logits = self.weights[self._places(source, target)].sum(axis=1)
-        logits = logits + self.of_spelling * spelling + self.constant
+        logits = logits + self.weights[-2] * spelling + self.weights[-1]
         chance: NDArray[np.float32] = (1 / (1 + np.exp(-logits))).astype(np.float32)
         return chance
 
@@ -103,18 +101,16 @@ class Endings:
 
     def save(self, folder: Path) -> dict[str, Any]:
         save_file({"weights": self.weights}, folder / FILE)
-        return {"spelling": self.of_spelling, "constant": self.constant}
+        return {}
 
     @classmethod
     def load(cls, folder: Path, values: dict[str, Any], **_: Any) -> Endings:
         scorer = cls()
         try:
             scorer.weights = load_file(folder / FILE)["weights"]
-            scorer.of_spelling = float(values["spelling"])
-            scorer.constant = float(values["constant"])
-            if scorer.weights.shape != (BUCKETS,):
-                raise ValueError(f"{scorer.weights.shape} weights; expected {BUCKETS}")
-        except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+            if scorer.weights.shape != (BUCKETS + 2,):
+                raise ValueError(f"{scorer.weights.shape} weights; expected {BUCKETS + 2}")
+        except (OSError, SafetensorError, KeyError, ValueError) as error:
             raise FileError(folder / FILE, f"cannot be read: {error}") from None
         return scorer
 
