@@ -488,16 +488,16 @@ def test_units_share_spaces_and_each_reports_its_whole_time(
     dataset: Dataset, encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     aligned = []
-    align = Procrustes.align
+    fit = Procrustes.fit
 
-    def slow(self: Procrustes, *arguments: Any) -> Any:
+    def slow(self: Procrustes, *arguments: Any, **options: Any) -> Any:
         import time
 
         aligned.append(arguments)
         time.sleep(0.3)
-        return align(self, *arguments)
+        return fit(self, *arguments, **options)
 
-    monkeypatch.setattr(Procrustes, "align", slow)
+    monkeypatch.setattr(Procrustes, "fit", slow)
     first, second = plan(dataset, encoder, alphas=[0.0, 1.0])
     outcomes = [run_unit(task, dataset, tmp_path) for task in (first, second)]
     assert len(aligned) == 2  # without the held-out words, and on all seeds

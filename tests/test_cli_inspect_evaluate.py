@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from blicer import inspection
-from blicer.cli import evaluate as evaluate_command
 from blicer.cli import main
+from blicer.cli import translate as evaluate_command
 from blicer.errors import FileError
 from blicer.lexicon import Lexicon
 

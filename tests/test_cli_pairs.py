@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from blicer.cli import app
-from blicer.cli.align import COLUMNS
+from blicer.cli.train import COLUMNS
 from blicer.errors import FileError, InputError
 
 run = CliRunner()

@@ -24,7 +24,6 @@ def test_the_paper_mixture_by_hand() -> None:
     mixture = Mixture.fixed(0.3, "cross-encoder")
     parts = np.array([[[0.5, 1.0], [0.9, 0.0]]])
     np.testing.assert_allclose(mixture.combine(parts), [[0.7 * 0.5 + 0.3, 0.7 * 0.9]])
-    assert mixture.lam == pytest.approx(0.3)
 
 
 @settings(max_examples=30)
@@ -90,7 +89,7 @@ def test_a_mixture_survives_a_dictionary() -> None:
 
 @pytest.mark.parametrize("lam", [-0.1, 1.1, float("nan")])
 def test_lambda_outside_its_range(lam: float) -> None:
-    with pytest.raises(InputError, match=r"lambda is .*expected a number from 0 to 1"):
+    with pytest.raises(InputError, match=r"mixing weights are .*expected numbers of at least 0"):
         Mixture.fixed(lam, "x")
 
 

@@ -15,11 +15,13 @@ import blicer.multilingual as chain
 from blicer.align.space import Space
 from blicer.cli import app
 from blicer.config import Config
+from blicer.crossencoder.model import Reranker
 from blicer.embeddings import Embeddings
 from blicer.errors import InputError
 from blicer.lexicon import Lexicon
 from blicer.mixing import HeldOutView, choose_weights
 from blicer.multilingual import prepare_multilingual, prepare_zero_shot, without_shared_pivots
+from blicer.training_pairs import Examples
 from blicer.translator import Translator
 from tiny_models import spelled, tiny_encoder
 
@@ -78,22 +80,31 @@ def ready_space(vectors: dict[str, Embeddings], monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(chain, "find_space", find)
 
 
+def watch_training(monkeypatch: pytest.MonkeyPatch) -> list[Examples]:
+    """What every cross-encoder is taught."""
+    lessons: list[Examples] = []
+    fit = Reranker.fit
+
+    def watched(self: Reranker, *shown: Any, **options: Any) -> Reranker:
+        lessons.append(Examples(*shown))
+        return fit(self, *shown, **options)
+
+    monkeypatch.setattr(Reranker, "fit", watched)
+    return lessons
+
+
 @pytest.mark.usefixtures("ready_space")
 def test_one_cross_encoder_learns_from_all_pairs_and_serves_all(
     vectors: dict[str, Embeddings], config: Config, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    lessons: list[Any] = []
-    fit = chain.train_reranker
-    monkeypatch.setattr(
-        chain, "train_reranker", lambda lesson, *rest: lessons.append(lesson) or fit(lesson, *rest)
-    )
+    lessons = watch_training(monkeypatch)
     seeds = {("en", "fr"): lexicon("en", "fr"), ("en", "ru"): lexicon("en", "ru", 1)}
     found = prepare_multilingual(vectors, seeds, config, work_dir=tmp_path)
     assert list(found) == [("en", "fr"), ("en", "ru"), ("fr", "ru")]
     held_out, whole = lessons
-    shown = set(zip(whole.examples.left, whole.examples.right, strict=True))
+    shown = set(zip(whole.left, whole.right, strict=True))
     assert {(word(0, "en"), word(0, "fr")), (word(1, "ru"), word(1, "en"))} <= shown
-    assert len(held_out.examples) < len(whole.examples)
+    assert len(held_out) < len(whole)
     for pair in seeds:  # a fifth of 80 words, in both directions; none of them was shown
         assert len(found[pair].held_out.parts) == 2 * 16  # type: ignore[union-attr]
     rerankers = {id(one.fitted.scorers[-1].reranker) for one in found.values()}  # type: ignore[attr-defined]
@@ -103,7 +114,7 @@ def test_one_cross_encoder_learns_from_all_pairs_and_serves_all(
     assert translators["fr", "ru"].translate([word(3, "fr")], 1)[0].best is not None
     lessons.clear()
     prepare_multilingual(vectors, seeds, config, work_dir=tmp_path)
-    kept = sorted(path.name for path in tmp_path.glob("shared-reranker-*"))
+    kept = sorted(path.name for path in tmp_path.glob("reranker-*"))
     assert len(kept) == 2  # a second run found both
 
 
@@ -116,7 +127,7 @@ def test_a_pair_without_seeds_takes_the_weights_that_all_held_out_words_choose(
     views = [found[pair].held_out for pair in seeds]
     joined = HeldOutView.joined(views)  # type: ignore[arg-type]
     expected = choose_weights(joined.parts[..., [0, 2]], joined.is_gold, ["csls", "cross-encoder"])
-    mixture, _ = found["fr", "ru"].choose()
+    mixture = found["fr", "ru"].translator().mixture
     assert mixture.weights == expected.weights
     assert mixture.queries == len(joined.parts)
 
@@ -125,11 +136,7 @@ def test_a_pair_without_seeds_takes_the_weights_that_all_held_out_words_choose(
 def test_zero_shot_sees_no_pair_of_the_languages_asked_for(
     vectors: dict[str, Embeddings], config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lessons: list[Any] = []
-    fit = chain.train_reranker
-    monkeypatch.setattr(
-        chain, "train_reranker", lambda lesson, *rest: lessons.append(lesson) or fit(lesson, *rest)
-    )
+    lessons = watch_training(monkeypatch)
     sides = (vectors["en"], vectors["ru"], vectors["fr"])
     both = (lexicon("en", "ru"), lexicon("en", "fr"))  # every English word is shared
     prepared = prepare_zero_shot(*sides, *both, config)
@@ -137,10 +144,11 @@ def test_zero_shot_sees_no_pair_of_the_languages_asked_for(
         "ru",
         "fr",
     )
+    shown = lessons[-1]
     english = {"ru": set(), "fr": set()}  # type: ignore[var-annotated]
     positives = [
         (left, right)
-        for left, right, label in lessons[-1].examples
+        for left, right, label in zip(shown.left, shown.right, shown.labels, strict=True)
         if label > 0.5 and left[0] in LETTERS["en"]
     ]
     for left, right in positives:
@@ -148,31 +156,27 @@ def test_zero_shot_sees_no_pair_of_the_languages_asked_for(
     assert english["ru"]
     assert english["fr"]
     assert not english["ru"] & english["fr"]
-    for left, right, _ in lessons[-1].examples:
+    for left, right in zip(shown.left, shown.right, strict=True):
         assert (left[0] in LETTERS["en"]) != (right[0] in LETTERS["en"])
 
 
 def test_every_language_is_called_by_its_own_name(
     vectors: dict[str, Embeddings], config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lessons: list[Any] = []
+    lessons = watch_training(monkeypatch)
     spaces: list[Any] = []
 
     def find(pair: Any, config: Config, init: str) -> tuple[Space, list[Any]]:
         spaces.append((config.space, pair.names_for(config)))
         return Space(pair.source, pair.target, method="files"), [{"start": init}]
 
-    fit = chain.train_reranker
     monkeypatch.setattr(chain, "find_space", find)
-    monkeypatch.setattr(
-        chain, "train_reranker", lambda lesson, *rest: lessons.append(lesson) or fit(lesson, *rest)
-    )
     named = config.replace(template="[w] is [L]", space="procrustes")
     sides = (vectors["en"], vectors["ru"], vectors["fr"])
     both = (lexicon("en", "ru"), lexicon("en", "fr", 1))
     prepare_zero_shot(*sides, *both, named, names=("moskovian", None), pivot_name="anglian")
     expected = {"en": "anglian", "ru": "moskovian", "fr": "français"}
-    for examples in (lessons[-1].examples.left, lessons[-1].examples.right):
+    for examples in (lessons[-1].left, lessons[-1].right):
         for text in examples:
             word, name = text.split(" is ")
             assert name == next(expected[key] for key in expected if word[0] in LETTERS[key])
@@ -212,10 +216,10 @@ def test_what_is_missing_is_said(vectors: dict[str, Embeddings], config: Config)
     with pytest.raises(InputError, match="no vectors for xx"):
         prepare_multilingual(vectors, {("en", "xx"): lexicon("en", "fr")}, config)
     both = {("en", "fr"): lexicon("en", "fr"), ("fr", "en"): lexicon("fr", "en")}
-    with pytest.raises(InputError, match=r"seeds for en-fr and for fr-en; give them as one"):
+    with pytest.raises(InputError, match=r"both en-fr and fr-en have seeds; give one"):
         prepare_multilingual(vectors, both, config)
     seeds = {("en", "fr"): lexicon("en", "fr")}
-    with pytest.raises(InputError, match=r"both en-fr and fr-en are asked for; name one"):
+    with pytest.raises(InputError, match=r"both en-fr and fr-en are asked for; give one"):
         prepare_multilingual(vectors, seeds, config, pairs=[("en", "fr"), ("fr", "en")])
     with pytest.raises(InputError, match="nothing to choose lambda on"):
         prepare_multilingual(vectors, seeds, config.replace(holdout=0.0))
@@ -254,7 +258,7 @@ def test_from_the_command_line(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--vectors", "en"], "not of the form NAME=FILE"),
+        (["--vectors", "en"], "not of the form LANGUAGE=FILE"),
         (["--vectors", "en=a", "--vectors", "en=b"], "names en twice"),
         (["--vectors", "en=a", "--pairs", "enfr"], "expected two languages"),
         (["--vectors", "en=a", "--pairs", "en-fr"], "no vectors for fr"),

@@ -8,8 +8,8 @@ translations of a word, so the true share is, if anything, higher.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -34,9 +34,6 @@ class Reliability:
     error: float
     """Expected calibration error: mean gap, weighted by the number in each bin."""
 
-    def to_dict(self) -> dict[str, Any]:
-        return {"bins": [list(b) for b in self.bins], "error": self.error}
-
 
 @dataclass(frozen=True)
 class Calibration:
@@ -48,27 +45,25 @@ class Calibration:
 
     def confidence(self, mixed: Floats) -> Floats:
         """Probability that each candidate is right; ``mixed`` is (queries, candidates)."""
-        logits = self.intercept + features(mixed) @ np.array(self.coefficients)
-        probability: Floats = 1.0 / (1.0 + np.exp(-np.clip(logits, -40, 40)))
-        return probability
+        return _probability([self.intercept, *self.coefficients], features(mixed))
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "intercept": self.intercept,
-            "coefficients": list(self.coefficients),
-            "reliability": self.reliability.to_dict() if self.reliability else None,
-        }
+        return asdict(self)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Calibration:
-        found = values.get("reliability")
-        reliability = None
-        if found:
-            bins = tuple((float(a), float(b), int(c)) for a, b, c in found["bins"])
-            reliability = Reliability(bins, float(found["error"]))
-        return cls(
-            float(values["intercept"]), tuple(float(c) for c in values["coefficients"]), reliability
-        )
+        reliability = values["reliability"]
+        if reliability is not None:
+            bins = tuple(map(tuple, reliability["bins"]))
+            reliability = Reliability(bins, float(reliability["error"]))
+        return cls(float(values["intercept"]), tuple(values["coefficients"]), reliability)
+
+
+def _probability(fitted: Sequence[float], x: Floats) -> Floats:
+    """``fitted``: the intercept and the coefficient of each feature (last axis of ``x``)."""
+    logits = fitted[0] + x @ np.array(fitted[1:])
+    probability: Floats = 1.0 / (1.0 + np.exp(-np.clip(logits, -40, 40)))
+    return probability
 
 
 def features(mixed: Floats) -> Floats:
@@ -142,10 +137,7 @@ def _reliability(mixed: Floats, x: Floats, y: Floats, seed: int) -> Reliability:
         inside = folds == fold
         rest = ~inside if (~inside).any() else inside
         fitted = _fit(x[rest].reshape(-1, x.shape[2]), y[rest].ravel())
-        held = x[inside, best[inside]]
-        stated[inside] = 1 / (
-            1 + np.exp(-np.clip(fitted[0] + held @ np.array(fitted[1:]), -40, 40))
-        )
+        stated[inside] = _probability(fitted, x[inside, best[inside]])
     which = np.minimum((stated * BINS).astype(int), BINS - 1)
     bins = tuple(
         (float(stated[which == b].mean()), float(right[which == b].mean()), int((which == b).sum()))

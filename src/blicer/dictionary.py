@@ -1,7 +1,7 @@
 """Writing a whole dictionary: streaming, resumable, memory bounded (``blicer induce``).
 
 Entries go to ``FILE.partial``; a small JSON file beside it says how far that file is valid. The
-same call after a kill cuts the file there and goes on; the finished file gets its name at once.
+same call after a kill goes on from there; the finished file gets its name at once.
 A format is one entry of ``FORMATS``.
 """
 
@@ -12,10 +12,9 @@ import io
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from blicer.errors import FileError, InputError
 from blicer.files import check_writable, digest, followed, is_special, read_json, write_json
@@ -29,15 +28,13 @@ COLUMNS = ("source", "target", "confidence", "score", "rank")
 WORDS_A_STEP = 512
 
 
-@dataclass(frozen=True)
-class Format:
-    """How entries are written: the text before them, and the lines of one word's entries."""
+class Format(NamedTuple):
+    """How entries are written."""
 
-    name: str
     endings: tuple[str, ...]
-    help: str
-    header: Callable[[], str]
+    header: str
     rows: Callable[[Translation], Iterable[str]]
+    """The lines of one word's entries."""
 
 
 def _cells(entry: Translation) -> Iterator[list[str]]:
@@ -46,15 +43,11 @@ def _cells(entry: Translation) -> Iterator[list[str]]:
         yield [entry.word, candidate.word, sure, f"{candidate.score:.4f}", str(rank)]
 
 
-def _tsv_rows(entry: Translation) -> Iterator[str]:
-    return map(tsv_row, _cells(entry))
-
-
 def _csv_rows(entry: Translation) -> Iterator[str]:
-    for cells in _cells(entry):
-        out = io.StringIO()
-        csv.writer(out, lineterminator="\n").writerow([escape_comment(cells[0]), *cells[1:]])
-        yield out.getvalue()
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerows([escape_comment(word), *others] for word, *others in _cells(entry))
+    yield out.getvalue()
 
 
 def _json_rows(entry: Translation) -> Iterator[str]:
@@ -71,19 +64,16 @@ def _json_rows(entry: Translation) -> Iterator[str]:
 
 
 FORMATS: dict[str, Format] = {
-    one.name: one
-    for one in (
-        Format("tsv", (".tsv", ".txt"), "tab-separated", lambda: tsv_row(COLUMNS), _tsv_rows),
-        Format("csv", (".csv",), "comma-separated", lambda: ",".join(COLUMNS) + "\n", _csv_rows),
-        Format("jsonl", (".jsonl",), "one JSON object a line", lambda: "", _json_rows),
-    )
+    "tsv": Format((".tsv", ".txt"), tsv_row(COLUMNS), lambda entry: map(tsv_row, _cells(entry))),
+    "csv": Format((".csv",), ",".join(COLUMNS) + "\n", _csv_rows),
+    "jsonl": Format((".jsonl",), "", _json_rows),
 }
 
 
-def format_of(path: Path, given: str | None = None) -> Format:
+def format_of(path: Path, given: str | None = None) -> str:
     """The format named, or the one that the file's ending says; unknown ones raise."""
     ending = path.suffix.lower()
-    by_ending = {known: one.name for one in FORMATS.values() for known in one.endings}
+    by_ending = {known: name for name, one in FORMATS.items() for known in one.endings}
     if given is None and ending and ending not in by_ending:
         raise InputError(
             f"{path} ends in {ending}, which no dictionary format has; there are "
@@ -92,7 +82,7 @@ def format_of(path: Path, given: str | None = None) -> Format:
     name = (given or by_ending.get(ending, "tsv")).lower()
     if name not in FORMATS:
         raise InputError(f"there is no format {name!r}; there are {', '.join(FORMATS)}")
-    return FORMATS[name]
+    return name
 
 
 @dataclass(frozen=True)
@@ -123,7 +113,7 @@ def induce(
     ``FORMATS``; by default the file's ending says.
     """
     path = followed(path)
-    written = format_of(path, format)
+    format = format_of(path, format)
     if is_special(path):
         raise FileError(path, "is no regular file; a dictionary that can be resumed needs one")
     check_writable(path)
@@ -138,26 +128,27 @@ def induce(
         "k": k,
         "min_confidence": min_confidence,
         "reverse": reverse,
-        "format": written.name,
+        "format": format,
     }
-    job = PartialFile(path, settings)
-    state = job.resume(written.header().encode())
+    _, header, rows = FORMATS[format]
+    partial = PartialFile(path, settings)
+    state = partial.resume() or {"words": 0, "translated": 0, "entries": 0, "bytes": 0}
     start = state["words"]
+    if not start:
+        partial.append(header, state)
     if start:
         note(f"{path}: going on after {start} of {len(vocabulary)} words")
-    with job.open(state["bytes"]) as file, task("translating", len(vocabulary)) as running:
+    with task("translating", len(vocabulary)) as running:
         running.advance(start)
         for first in range(start, len(vocabulary), WORDS_A_STEP):
             some = vocabulary[first : first + WORDS_A_STEP]
             found = translator.translate(some, k, reverse=reverse, min_confidence=min_confidence)
-            lines = "".join(line for entry in found for line in written.rows(entry))
-            job.write(file, lines.encode("utf-8", "replace"))
             state["words"] = first + len(some)
             state["translated"] += sum(bool(entry.candidates) for entry in found)
             state["entries"] += sum(len(entry.candidates) for entry in found)
-            job.mark(file, state)
+            partial.append("".join(line for entry in found for line in rows(entry)), state)
             running.advance(len(some))
-    job.finish()
+    partial.finish()
     return InducedFile(path, len(vocabulary), state["translated"], state["entries"], start)
 
 
@@ -169,54 +160,36 @@ class PartialFile:
         self.partial = path.with_name(path.name + ".partial")
         self.state_file = path.with_name(path.name + ".partial.json")
 
-    def resume(self, header: bytes) -> dict[str, int]:
-        """The state of an earlier run with these settings, or of a new file with its header."""
-        if self.partial.is_file() and self.state_file.is_file():
-            try:
-                kept = read_json(self.state_file)
-            except FileError:
-                kept = {}
-            state = kept.get("state", {})
-            if kept.get("settings") == self.settings and (
-                self.partial.stat().st_size >= state.get("bytes", 0)
-            ):
-                return {key: int(state[key]) for key in ("words", "translated", "entries", "bytes")}
-        with self._writing():
-            self.partial.write_bytes(header)
-        return {"words": 0, "translated": 0, "entries": 0, "bytes": len(header)}
-
-    @contextmanager
-    def open(self, valid: int) -> Iterator[IO[bytes]]:
-        with self._writing():
-            file = self.partial.open("r+b")
-            file.truncate(valid)
-            file.seek(valid)
+    def resume(self) -> dict[str, int] | None:
+        """The state of an earlier run with these settings, if there is one."""
         try:
-            yield file
-        finally:
-            with self._writing():  # a full disk may only be found here
-                file.close()
+            kept = read_json(self.state_file)
+            if kept["settings"] == self.settings and (
+                self.partial.stat().st_size >= kept["state"]["bytes"]
+            ):
+                return dict(kept["state"])
+        except (FileError, OSError, KeyError, TypeError):
+            pass  # none, or damaged
+        return None
 
-    def write(self, file: IO[bytes], content: bytes) -> None:
-        with self._writing():
-            file.write(content)
-
-    def mark(self, file: IO[bytes], state: dict[str, int]) -> None:
-        """Record that everything written so far is valid."""
-        with self._writing():
-            file.flush()
-            os.fsync(file.fileno())
-        state["bytes"] = file.tell()
+    def append(self, text: str, state: dict[str, int]) -> None:
+        """Write after the valid part and record ``state``, all of which is valid then."""
+        content = text.encode("utf-8", "replace")
+        try:
+            with self.partial.open("r+b" if state["bytes"] else "wb") as file:
+                file.truncate(state["bytes"])
+                file.seek(state["bytes"])
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise FileError(self.partial, f"cannot be written ({error.strerror})") from error
+        state["bytes"] += len(content)
         write_json(self.state_file, {"settings": self.settings, "state": state})
 
     def finish(self) -> None:
-        with self._writing():
-            os.replace(self.partial, self.path)
-        self.state_file.unlink(missing_ok=True)
-
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
         try:
-            yield
+            os.replace(self.partial, self.path)
         except OSError as error:
-            raise FileError(self.partial, f"cannot be written ({error.strerror})") from error
+            raise FileError(self.path, f"cannot be written ({error.strerror})") from error
+        self.state_file.unlink(missing_ok=True)

@@ -6,7 +6,7 @@ terminal show per cent.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from rich.table import Table
 
 from blicer.errors import InputError
-from blicer.lexicon import Lexicon, find_words
+from blicer.lexicon import Lexicon, Vocabulary, find_words
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -23,24 +23,14 @@ METRICS = ("p@1", "p@5", "p@10", "mrr")
 _BLOCK = 400_000  # drawn indices held at a time
 
 
-class Words(Protocol):
-    """One language's side of a system; ``Embeddings`` is one."""
-
-    @property
-    def words(self) -> Sequence[str]: ...
-
-    @property
-    def lookup(self) -> Mapping[str, int]: ...
-
-
 class System(Protocol):
     """What can be evaluated: a space, a translator, or any object with these three."""
 
     @property
-    def source(self) -> Words: ...
+    def source(self) -> Vocabulary: ...
 
     @property
-    def target(self) -> Words: ...
+    def target(self) -> Vocabulary: ...
 
     def gold_ranks(
         self, queries: Integers, golds: list[Integers], *, reverse: bool = False
@@ -229,7 +219,7 @@ def _evaluate_direction(
 
 
 def answerable_queries(
-    lexicon: Lexicon, source: Words, target: Words
+    lexicon: Lexicon, source: Vocabulary, target: Vocabulary
 ) -> tuple[NDArray[np.bool_], Integers, list[Integers]]:
     """A mask of the source words that can be answered; their rows; the rows of their golds."""
     source_rows, _ = find_words(lexicon.targets, source)
@@ -264,22 +254,16 @@ def compare(
     if bootstrap < 1:
         raise InputError(f"bootstrap={bootstrap}: expected at least one draw")
 
-    def both(everything: bool) -> Iterator[Scores]:
-        for (_, one), (_, other) in zip(first.directions(), second.directions(), strict=True):
-            yield compare_direction(
-                one, other, everything=everything, bootstrap=bootstrap, seed=seed
-            )
+    scores = [
+        _compare_direction(one, other, everything, bootstrap, seed)
+        for everything in (False, True)
+        for (_, one), (_, other) in zip(first.directions(), second.directions(), strict=True)
+    ]
+    return Comparison(*scores)
 
-    return Comparison(*both(False), *both(True))
 
-
-def compare_direction(
-    first: DirectionResult,
-    second: DirectionResult,
-    *,
-    everything: bool = False,
-    bootstrap: int = 10_000,
-    seed: int = 0,
+def _compare_direction(
+    first: DirectionResult, second: DirectionResult, everything: bool, bootstrap: int, seed: int
 ) -> Scores:
     """Compare one direction, over the queries that both can answer or over ``everything``."""
     if first.words != second.words:

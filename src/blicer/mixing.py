@@ -8,14 +8,13 @@ second weight of the two-scorer case. Weights are chosen on held-out seeds.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from blicer.errors import InputError
-from blicer.lexicon import queries as distinct_queries
 
 if TYPE_CHECKING:
     from blicer.align.space import Space
@@ -29,7 +28,7 @@ Bools = NDArray[np.bool_]
 
 # Steps along an edge of the simplex, by the number of scores: λ in steps of 0.01 as in the paper,
 # coarser where the number of points grows with a power.
-STEPS = {1: 1, 2: 100, 3: 20, 4: 12}
+STEPS = {2: 100, 3: 20, 4: 12}
 COARSEST = 8
 
 
@@ -37,7 +36,6 @@ COARSEST = 8
 class CandidateScores:
     """For each query (row) its best candidates by CSLS, with every scorer's score of them."""
 
-    queries: Ints  # (q,)
     indices: Ints  # (q, k), best CSLS first
     parts: Floats  # (q, k, 1 + scorers): scaled CSLS, then the scorers in order
 
@@ -45,23 +43,23 @@ class CandidateScores:
 def score_candidates(
     space: Space,
     scaling: Scaling,
-    scorers: Sequence[Scorer],
+    scorers: Sequence[Scorer | None],
     queries: Any,
     n_cand: int,
     *,
     reverse: bool = False,
 ) -> CandidateScores:
-    """Retrieve ``n_cand`` candidates by CSLS and let every scorer score them."""
+    """Retrieve ``n_cand`` candidates by CSLS and let every scorer score them (None: zeros)."""
     queries = np.asarray(queries, dtype=np.int64)
     found = space.retriever.search(n_cand, queries, reverse=reverse)
-    shape = found.indices.shape
-    parts = np.empty((*shape, 1 + len(scorers)))
+    parts = np.zeros((*found.indices.shape, 1 + len(scorers)))
     parts[..., 0] = scaling(found.scores)
     if scorers:
         sources, targets = pair_words(space, queries, found.indices, reverse=reverse)
         for place, scorer in enumerate(scorers, start=1):
-            parts[..., place] = scorer.score(sources, targets).reshape(shape)
-    return CandidateScores(queries, found.indices, parts)
+            if scorer is not None:
+                parts[..., place] = scorer.score(sources, targets).reshape(parts.shape[:2])
+    return CandidateScores(found.indices, parts)
 
 
 def pair_words(
@@ -82,36 +80,6 @@ class HeldOutView:
     is_gold: Bools  # (words, candidates)
 
     @classmethod
-    def of(
-        cls,
-        space: Space,
-        scaling: Scaling,
-        scorers: Sequence[Scorer],
-        held: Ints,
-        everything: Ints,
-        n_cand: int,
-    ) -> HeldOutView:
-        """Score the words of held-out index pairs (n, 2) in both directions.
-
-        A word that ``everything`` has other translations of is left out: those were trained on.
-        """
-        views = []
-        for reverse in (False, True):
-            pairs, known = (held[:, ::-1], everything[:, ::-1]) if reverse else (held, everything)
-            queries, golds = distinct_queries(pairs)
-            every = dict(zip(*distinct_queries(known), strict=True))
-            whole = [
-                at
-                for at, query in enumerate(queries.tolist())
-                if len(every[query]) == len(golds[at])
-            ]
-            scores = score_candidates(
-                space, scaling, scorers, queries[whole], n_cand, reverse=reverse
-            )
-            views.append(cls(scores.parts, gold_marks(scores, [golds[at] for at in whole])))
-        return cls.joined(views)
-
-    @classmethod
     def joined(cls, views: Sequence[HeldOutView]) -> HeldOutView:
         """Stack several views, with as many candidates as all of them have."""
         width = min(view.parts.shape[1] for view in views)
@@ -123,10 +91,8 @@ class HeldOutView:
 
 def gold_marks(scores: CandidateScores, golds: Sequence[Ints]) -> Bools:
     """Whether each candidate (q, k) is among its query's gold translations."""
-    marks = np.zeros(scores.indices.shape, dtype=bool)
-    for row, (candidates, gold) in enumerate(zip(scores.indices, golds, strict=True)):
-        marks[row] = np.isin(candidates, gold)
-    return marks
+    marks = [np.isin(row, gold) for row, gold in zip(scores.indices, golds, strict=True)]
+    return np.array(marks, dtype=bool).reshape(scores.indices.shape)
 
 
 @dataclass(frozen=True)
@@ -134,7 +100,7 @@ class Mixture:
     """Weights by scorer, CSLS first, and how they were chosen."""
 
     weights: dict[str, float]
-    curve: tuple[tuple[float, float], ...] = field(default=())
+    curve: tuple[tuple[float, float], ...] = ()
     """(λ, P@1 on held-out seeds) where λ was chosen; λ is the total weight of all scorers, which
     keep their chosen proportions along the curve."""
     queries: int = 0
@@ -152,18 +118,11 @@ class Mixture:
     @classmethod
     def fixed(cls, lam: float, scorer: str) -> Mixture:
         """The paper's mixture with a given λ."""
-        if not 0 <= lam <= 1:
-            raise InputError(f"lambda is {lam}; expected a number from 0 to 1")
         return cls({CSLS: 1 - lam, scorer: lam})
 
     @property
     def names(self) -> list[str]:
         return list(self.weights)
-
-    @property
-    def lam(self) -> float:
-        """Total weight of all scorers but CSLS."""
-        return 1.0 - self.weights.get(CSLS, 0.0)
 
     def combine(self, parts: Floats) -> Floats:
         """(queries, candidates, scorers) to (queries, candidates), scorers in ``names`` order."""
@@ -171,21 +130,11 @@ class Mixture:
         return mixed
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "weights": self.weights,
-            "curve": [list(point) for point in self.curve],
-            "queries": self.queries,
-            "precision": self.precision,
-        }
+        return asdict(self)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Mixture:
-        return cls(
-            dict(values["weights"]),
-            tuple((float(a), float(b)) for a, b in values.get("curve", ())),
-            int(values.get("queries", 0)),
-            values.get("precision"),
-        )
+        return cls(**{**values, "curve": tuple(map(tuple, values["curve"]))})
 
 
 def choose_weights(parts: Floats, is_gold: Bools, names: Sequence[str]) -> Mixture:
@@ -195,22 +144,17 @@ def choose_weights(parts: Floats, is_gold: Bools, names: Sequence[str]) -> Mixtu
     candidates). Where several points are equally good, the one nearest to the middle of them is
     taken: a point on the edge of a plateau would fall off it on other words.
     """
-    if parts.ndim != 3 or parts.shape[2] != len(names) or parts.shape[:2] != is_gold.shape:
-        raise InputError(f"scores of shape {parts.shape} do not fit {len(names)} scorers")
     if len(parts) == 0:
         raise InputError("no held-out word to choose the mixing weights on")
     points = simplex(len(names), STEPS.get(len(names), COARSEST))
     hits = np.array([_hits(parts, is_gold, weights) for weights in points])
     chosen = _middle_of_plateau(points, hits)
-    curve: tuple[tuple[float, float], ...] = ()
-    if len(names) > 1:
-        others = points[chosen][1:]
-        others = others / others.sum() if others.any() else np.full(len(others), 1 / len(others))
-        line = np.linspace(0.0, 1.0, STEPS[2] + 1)
-        curve = tuple(
-            (float(lam), _hits(parts, is_gold, np.array([1 - lam, *lam * others])) / len(parts))
-            for lam in line
-        )
+    others = points[chosen][1:]
+    others = others / others.sum() if others.any() else np.full(len(others), 1 / len(others))
+    curve = tuple(
+        (float(lam), _hits(parts, is_gold, np.array([1 - lam, *lam * others])) / len(parts))
+        for lam in np.linspace(0.0, 1.0, STEPS[2] + 1)
+    )
     return Mixture(
         {name: float(weight) for name, weight in zip(names, points[chosen], strict=True)},
         curve,
@@ -227,8 +171,6 @@ def _hits(parts: Floats, is_gold: Bools, weights: Floats) -> int:
 
 def simplex(scorers: int, steps: int) -> Floats:
     """All points with coordinates in multiples of 1/steps that sum to 1, CSLS's weight falling."""
-    if scorers == 1:
-        return np.ones((1, 1))
     rows = [
         [steps - sum(rest), *rest]
         for rest in np.ndindex(*(steps + 1 for _ in range(scorers - 1)))
@@ -240,26 +182,13 @@ def simplex(scorers: int, steps: int) -> Floats:
 def _middle_of_plateau(points: Floats, hits: Floats) -> int:
     """The middle of the largest connected group of best points."""
     best = np.flatnonzero(hits == hits.max())
-    step = np.abs(points[0] - points[1]).max() if len(points) > 1 else 1.0
-    plateau = max(_connected(points[best], step * 1.01), key=len)
-    members = best[plateau]
-    centre = points[members].mean(axis=0)
-    distance = ((points[members] - centre) ** 2).sum(axis=1)
+    reach = 1.01 * np.abs(points[0] - points[1]).max()
+    near = np.abs(points[best][:, None] - points[best]).max(axis=2) <= reach
+    # Every point takes the least number among its neighbours' until nothing changes.
+    group, before = np.arange(len(best)), None
+    while before is None or (group != before).any():
+        group, before = np.where(near, group, len(best)).min(axis=1), group
+    names, sizes = np.unique(group, return_counts=True)
+    members = best[group == names[sizes.argmax()]]
+    distance = ((points[members] - points[members].mean(axis=0)) ** 2).sum(axis=1)
     return int(members[distance.argmin()])
-
-
-def _connected(points: Floats, reach: float) -> list[list[int]]:
-    """Connected groups; neighbours differ by at most ``reach`` in every coordinate."""
-    left = set(range(len(points)))
-    groups = []
-    while left:
-        group, edge = [], [min(left)]
-        left.discard(edge[0])
-        while edge:
-            here = edge.pop()
-            group.append(here)
-            near = [i for i in left if np.abs(points[i] - points[here]).max() <= reach]
-            left.difference_update(near)
-            edge.extend(near)
-        groups.append(sorted(group))
-    return groups

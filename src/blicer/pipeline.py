@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,19 +25,20 @@ from blicer.encoders.loading import encoder_version
 from blicer.errors import InputError
 from blicer.files import digest
 from blicer.languages import language_name
-from blicer.lexicon import Lexicon, largest_group, split_pairs, splits_apart
-from blicer.mixing import CSLS, HeldOutView, Mixture, choose_weights
-from blicer.progress import note
-from blicer.scorers import (
-    NEED_ENCODER,
-    UNTUNED,
-    Scorer,
-    check_scorers,
-    make_scorer,
+from blicer.lexicon import Lexicon, largest_group, queries, split_pairs, splits_apart
+from blicer.mixing import (
+    CSLS,
+    HeldOutView,
+    Mixture,
+    choose_weights,
+    gold_marks,
+    score_candidates,
 )
+from blicer.progress import note
+from blicer.scorers import CROSS_ENCODER, UNTUNED, Scorer, check_scorers, make_scorer
 from blicer.stage_cache import stage, stage_folder
 from blicer.templates import Template
-from blicer.training_pairs import Examples, TrainingPairs, build_pairs
+from blicer.training_pairs import Examples, Scaling, TrainingPairs, build_pairs
 from blicer.translator import Translator
 
 if TYPE_CHECKING:
@@ -51,7 +51,6 @@ Names = tuple[str | None, str | None]
 
 FEWEST_SEEDS = 20
 NO_PAIRS: Pairs = np.zeros((0, 2), np.int64)
-RERANKER, SHARED_RERANKER = "reranker", "shared-reranker"  # kinds of cached stages
 
 
 @dataclass(frozen=True)
@@ -64,23 +63,9 @@ class LanguagePair:
     """What the languages call themselves, where their tags do not tell."""
     work: Path | None = None
 
-    @cached_property
-    def digest(self) -> str:
-        return digest(
-            list(self.source.words),
-            list(self.target.words),
-            self.source.vectors,
-            self.target.vectors,
-        )
-
-    def stage(self, kind: str, *inputs: Any) -> Path | None:
-        """The folder that caches a stage with these inputs; None without a cache."""
-        return stage_folder(self.work, kind, self.digest, *inputs) if self.work else None
-
     def names_for(self, config: Config) -> tuple[str, str]:
         """The language names that the template needs; empty texts if it needs none."""
-        encodes = set(NEED_ENCODER) & set(config.scorers)
-        if not encodes or not Template.parse(config.template).needs_language:
+        if not Template.parse(config.template).needs_language:
             return ("", "")
         return (
             language_name(self.source.language, self.names[0], side="source"),
@@ -97,7 +82,7 @@ class Fitted:
     scorers: list[Scorer]
 
     @property
-    def scaling(self) -> Any:
+    def scaling(self) -> Scaling:
         return self.pairs.scaling
 
 
@@ -113,12 +98,9 @@ class Prepared:
     notes: dict[str, Any] = field(default_factory=dict)
     """Further facts for the translator's ``details``."""
 
-    def choose(self) -> tuple[Mixture, Calibration | None]:
-        """Mixing weights and calibration, from held-out words alone."""
-        return choose(self.held_out, self.config)
-
     def translator(self) -> Translator:
-        mixture, calibration = self.choose()
+        """Choose the mixing weights, and put everything together."""
+        mixture, calibration = choose(self.held_out, self.config)
         details = {
             "config": self.config.to_dict(),
             "space": self.fitted.space.method,
@@ -174,31 +156,47 @@ def prepare(
     names: Names = (None, None),
     work_dir: str | Path | None = None,
 ) -> Prepared:
-    """Fit without the held-out words and score these, then fit on all seeds."""
+    """``train`` before the mixing weights are chosen; the arguments are the same."""
     config = config.for_training(len(seeds))
     check_config(config, needs_space=space is None)
     pair = LanguagePair(source, target, names, Path(work_dir) if work_dir else None)
-    known = seed_pairs(pair, seeds)
-    splits = held_out_splits(known, config)
+    return prepare_pairs([(pair, seeds)], config, space=space)[0]
+
+
+def prepare_pairs(
+    data: Sequence[tuple[LanguagePair, Lexicon]], config: Config, *, space: Space | None = None
+) -> list[Prepared]:
+    """Fit without the held-out words and score these, then fit on all seeds.
+
+    ``data``: language pairs, which share one cross-encoder, and their seeds. ``space``: of the only
+    pair.
+    """
+    pairs = [pair for pair, _ in data]
+    known = [seed_pairs(pair, seeds) for pair, seeds in data]
+    splits = list(zip(*(held_out_splits(seeds, config) for seeds in known), strict=False))
     if splits and space is not None:
         note(
             "the space is taken as it is: if these seeds made it, it knows the held-out words too, "
             "and weights and confidences trust it too much (training from the two vector files "
             "holds them out of the map as well)"
         )
-    views: list[HeldOutView] = []
-    fitted: Fitted | None = None
-    for number, (rest, held) in enumerate(splits, start=1):
+    views: list[list[HeldOutView]] = [[] for _ in data]
+    fitted: list[Fitted] = []
+    for number, parts in enumerate(splits, start=1):
+        rests, helds = zip(*parts, strict=True)
         many = f" (fold {number} of {config.folds})" if config.folds > 1 else ""
-        note(f"fitting on {count(rest)} seed pairs, holding out {count(held)}{many}")
-        fitted = fit(pair, rest, config, space=space, reserved=held)
-        views.append(held_out_view(fitted, held, known, config))
-    refit = fitted is None or config.refit or config.folds > 1
-    if fitted is None or refit:
-        note(f"fitting on all {count(known)} seed pairs")
-        fitted = fit(pair, known, config, space=space)
-    view = HeldOutView.joined(views) if views else None
-    return Prepared(fitted, view, count(known), refit, config)
+        note(f"fitting on {count(*rests)} seed pairs, holding out {count(*helds)}{many}")
+        fitted = fit(pairs, rests, config, space=space, reserved=helds)
+        for own, one, held, seeds in zip(views, fitted, helds, known, strict=True):
+            own.append(held_out_view(one, held, seeds, config))
+    refit = not fitted or config.refit or config.folds > 1
+    if refit:
+        note(f"fitting on all {count(*known)} seed pairs")
+        fitted = fit(pairs, known, config, space=space)
+    return [
+        Prepared(one, HeldOutView.joined(own) if own else None, count(seeds), refit, config)
+        for one, own, seeds in zip(fitted, views, known, strict=True)
+    ]
 
 
 # -- what is asked for ----------------------------------------------------------------------------
@@ -220,15 +218,11 @@ def check_config(config: Config, *, needs_space: bool = True) -> None:
 def make_aligner(config: Config) -> Aligner:
     """The space method of the configuration, in the mode that fits its preset."""
     kind = aligner_class(config.space)
-    mode = config.space_mode.replace("-", "_") or kind.usual_mode(config.preset)
-    if config.space_mode and mode not in kind.presets:
-        modes = ", ".join(kind.presets) or "none"
-        raise InputError(f"{config.space} has no mode {config.space_mode!r}; its modes are {modes}")
+    mode = config.space_mode or kind.usual_mode(config.preset)
     settings = {"device": config.device, **config.space_settings}
     settings = {key: value for key, value in settings.items() if key in kind.setting_names()}
-    made: Aligner = (
-        kind.preset(mode, **settings) if mode in kind.presets else kind.configured(settings)
-    )
+    known = config.space_mode or mode in kind.presets
+    made: Aligner = kind.preset(mode, **settings) if known else kind.configured(settings)
     return made
 
 
@@ -246,9 +240,9 @@ def seed_pairs(pair: LanguagePair, seeds: Lexicon) -> Pairs:
     return known
 
 
-def count(pairs: Pairs) -> int:
-    """Number of distinct pairs."""
-    return len(np.unique(pairs, axis=0))
+def count(*pairs: Pairs) -> int:
+    """Number of distinct pairs in each array, summed."""
+    return sum(len(np.unique(part, axis=0)) for part in pairs)
 
 
 def held_out_splits(seeds: Pairs, config: Config) -> list[tuple[Pairs, Pairs]]:
@@ -258,45 +252,45 @@ def held_out_splits(seeds: Pairs, config: Config) -> list[tuple[Pairs, Pairs]]:
     """
     if config.folds <= 1 and config.holdout == 0:
         return []
-    share = config.holdout if config.folds <= 1 else 1 / config.folds
-    apart = splits_apart(seeds, share)
+    folds = config.folds
+    shares = [1 / left for left in range(folds, 0, -1)] if folds > 1 else [config.holdout]
+    apart = splits_apart(seeds, shares[0])
     if not apart:
         note(
             f"{largest_group(seeds)} seed words are connected by shared translations, too many to "
             "hold out together: a translation of a held-out word may be that of another seed word"
         )
-
-    def split(pairs: Pairs, part: float) -> NDArray[np.bool_]:
-        return split_pairs(pairs, part, config.split_seed, share_targets=not apart)
-
-    if config.folds <= 1:
-        masks = [split(seeds, share)]
-    else:
-        masks, left = [], np.ones(len(seeds), dtype=bool)
-        for remaining in range(config.folds, 1, -1):
-            held = np.zeros(len(seeds), dtype=bool)
-            held[left] = split(seeds[left], 1 / remaining)
-            masks.append(held)
-            left = left & ~held
-        masks.append(left)
-    return [(seeds[~held], seeds[held]) for held in masks if held.any() and not held.all()]
+    splits, left = [], np.ones(len(seeds), dtype=bool)
+    for share in shares:  # of what is left
+        held = np.zeros(len(seeds), dtype=bool)
+        held[left] = split_pairs(seeds[left], share, config.split_seed, share_targets=not apart)
+        left &= ~held
+        if held.any() and not held.all():
+            splits.append((seeds[~held], seeds[held]))
+    return splits
 
 
 # -- fit ------------------------------------------------------------------------------------------
 
 
 def fit(
-    pair: LanguagePair,
-    seeds: Pairs,
+    pairs: Sequence[LanguagePair],
+    seeds: Sequence[Pairs],
     config: Config,
     *,
     space: Space | None = None,
-    reserved: Pairs = NO_PAIRS,
-) -> Fitted:
-    """Fit a space (unless given) and scorers; silver pairs avoid the words of ``reserved``."""
-    space = fit_space(pair, seeds, config) if space is None else space
-    pairs = training_pairs(pair, space, seeds, config, reserved=reserved)
-    return Fitted(space, pairs, fit_scorers(pair, space, pairs, config))
+    reserved: Sequence[Pairs] | None = None,
+) -> list[Fitted]:
+    """Fit the spaces (unless one is given) and the scorers of language pairs.
+
+    They share one cross-encoder. Silver pairs avoid the words of ``reserved``.
+    """
+    parts = []
+    for pair, own, held in zip(pairs, seeds, reserved or [NO_PAIRS] * len(pairs), strict=True):
+        made = fit_space(pair, own, config) if space is None else space
+        parts.append((pair, made, training_pairs(pair, made, own, config, reserved=held)))
+    reranker = train_reranker(parts, config) if CROSS_ENCODER in config.scorers else None
+    return [Fitted(*part[1:], fit_scorers(*part, config, reranker)) for part in parts]
 
 
 def fit_space(pair: LanguagePair, seeds: Pairs | None, config: Config) -> Space:
@@ -312,8 +306,11 @@ def training_pairs(
 ) -> TrainingPairs:
     """Positives and hard negatives (docs/method.md §2); notes what was dropped."""
     space.use_k_csls(config.k_csls)
-    mapped = digest(space.source.vectors, space.target.vectors)
-    folder = pair.stage("pairs", config.only(PAIRS), config.k_csls, mapped, seeds, reserved)
+    folder = None
+    if pair.work is not None:
+        mapped = digest(space.source.vectors, space.target.vectors)
+        inputs = (config.only(PAIRS), config.k_csls, mapped, seeds, reserved)
+        folder = stage_folder(pair.work, "pairs", *inputs)
     with stage(folder):
         if folder is not None and folder.is_dir():
             pairs = TrainingPairs.load(folder)
@@ -331,85 +328,30 @@ def fit_scorers(
     space: Space,
     pairs: TrainingPairs,
     config: Config,
-    *,
-    reranker: Reranker | None = None,
-) -> list[Scorer]:
-    """The configuration's scorers, fitted; ``reranker`` is a cross-encoder trained already."""
-    return [fit_scorer(name, pair, space, pairs, config, reranker) for name in config.scorers]
-
-
-def fit_scorer(
-    name: str,
-    pair: LanguagePair,
-    space: Space,
-    pairs: TrainingPairs,
-    config: Config,
     reranker: Reranker | None,
-) -> Scorer:
-    if name in NEED_ENCODER:
-        from blicer.scorers.cross_encoder import CrossEncoderScorer, Untuned
+) -> list[Scorer]:
+    """The configuration's scorers, fitted; ``reranker`` is the trained cross-encoder if needed."""
+    from blicer.scorers.cross_encoder import CrossEncoderScorer, Untuned
 
-        names = pair.names_for(config)
-        if name == UNTUNED:
-            return Untuned(new_reranker(config), config.template, names)
-        if reranker is None:
-            lesson = make_lesson(pair, space, pairs, config)
-            folder = pair.stage(RERANKER, *reranker_inputs(config, lesson))
-            reranker = train_reranker(lesson, config, folder)
-        return CrossEncoderScorer(reranker, config.template, names)
-    scorer = make_scorer(name)
-    if hasattr(scorer, "fit"):
-        source = [space.source.words[i] for i in pairs.source.tolist()]
-        target = [space.target.words[i] for i in pairs.target.tolist()]
-        scorer.fit(source, target, pairs.is_positive)
-    return scorer
+    scorers: list[Scorer] = []
+    for name in config.scorers:
+        if name == CROSS_ENCODER and reranker is not None:
+            names = pair.names_for(config)
+            scorers.append(CrossEncoderScorer(reranker, config.template, names))
+        elif name == UNTUNED:
+            names = pair.names_for(config)
+            scorers.append(Untuned(new_reranker(config), config.template, names))
+        else:
+            scorer = make_scorer(name)
+            if hasattr(scorer, "fit"):
+                source = [space.source.words[i] for i in pairs.source.tolist()]
+                target = [space.target.words[i] for i in pairs.target.tolist()]
+                scorer.fit(source, target, pairs.is_positive)
+            scorers.append(scorer)
+    return scorers
 
 
 # -- the cross-encoder ----------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Lesson:
-    """What a cross-encoder is trained on, and what decides when to stop (None: nothing does)."""
-
-    examples: Examples
-    stopping: Examples | None = None
-
-    @classmethod
-    def joined(cls, lessons: Sequence[Lesson]) -> Lesson:
-        """One lesson for the cross-encoder of several language pairs."""
-        stopping = [lesson.stopping for lesson in lessons if lesson.stopping is not None]
-        return cls(
-            Examples.joined([lesson.examples for lesson in lessons]),
-            Examples.joined(stopping) if stopping else None,
-        )
-
-
-def make_lesson(pair: LanguagePair, space: Space, pairs: TrainingPairs, config: Config) -> Lesson:
-    """The pairs as texts; early stopping holds out a tenth of the source words."""
-
-    def examples(some: TrainingPairs) -> Examples:
-        return some.examples(
-            space.source.words,
-            space.target.words,
-            config.template,
-            pair.names_for(config),
-            repeat=not config.weigh_positives,
-        )
-
-    if not config.early_stopping:
-        return Lesson(examples(pairs))
-    # λ's held-out words stay unseen: these are others.
-    words = np.random.default_rng(config.seed).permutation(np.unique(pairs.source))
-    held = np.isin(pairs.source, words[: max(1, len(words) // 10)])
-    return Lesson(examples(pairs.only(~held)), examples(pairs.only(held)))
-
-
-def reranker_inputs(config: Config, lesson: Lesson) -> tuple[Any, ...]:
-    """All that decides the weights of a trained cross-encoder."""
-    shown = lesson.examples
-    texts = digest(shown.left, shown.right, shown.labels, shown.weights)
-    return config.only(TRAINING), texts, encoder_version(config.encoder)
 
 
 def new_reranker(config: Config) -> Reranker:
@@ -419,18 +361,45 @@ def new_reranker(config: Config) -> Reranker:
     return Reranker(config.encoder, config=config, device=config.device, precision=config.precision)
 
 
-def train_reranker(lesson: Lesson, config: Config, folder: Path | None) -> Reranker:
-    """Train the encoder; ``folder`` keeps it, and its checkpoints until then."""
-    shown, stopping = lesson.examples, lesson.stopping
-    held_out = (stopping.left, stopping.right, stopping.labels) if stopping is not None else None
+def train_reranker(
+    data: Sequence[tuple[LanguagePair, Space, TrainingPairs]], config: Config
+) -> Reranker:
+    """Train one cross-encoder on the training pairs of one or several language pairs.
+
+    Early stopping holds out a tenth of the source words. The work folder caches the cross-encoder,
+    and its checkpoints until it is trained.
+    """
+    shown: list[Examples] = []
+    held_out: list[Examples] = []
+    for pair, space, pairs in data:
+        held = np.zeros(len(pairs), dtype=bool)
+        if config.early_stopping:  # λ's held-out words stay unseen: these are others
+            words = np.random.default_rng(config.seed).permutation(np.unique(pairs.source))
+            held = np.isin(pairs.source, words[: max(1, len(words) // 10)])
+        for part, rows in ((shown, ~held), (held_out, held)):
+            part.append(
+                pairs.only(rows).examples(
+                    space.source.words,
+                    space.target.words,
+                    config.template,
+                    pair.names_for(config),
+                    repeat=not config.weigh_positives,
+                )
+            )
+    taught, stopping = Examples.joined(shown), Examples.joined(held_out)
+    folder = None
+    if (work := data[0][0].work) is not None:
+        texts = digest(*vars(taught).values(), *vars(stopping).values())
+        version = encoder_version(config.encoder)
+        folder = stage_folder(work, "reranker", config.only(TRAINING), texts, version)
     with stage(folder):
         return new_reranker(config).fit(
-            shown.left,
-            shown.right,
-            shown.labels,
-            shown.weights,
+            taught.left,
+            taught.right,
+            taught.labels,
+            taught.weights,
             output_dir=folder,
-            validation=held_out,
+            validation=(stopping.left, stopping.right, stopping.labels) if len(stopping) else None,
         )
 
 
@@ -438,10 +407,22 @@ def train_reranker(lesson: Lesson, config: Config, folder: Path | None) -> Reran
 
 
 def held_out_view(fitted: Fitted, held: Pairs, everything: Pairs, config: Config) -> HeldOutView:
-    """Score held-out words in both directions with what was fitted without them."""
-    return HeldOutView.of(
-        fitted.space, fitted.scaling, fitted.scorers, held, everything, config.n_cand
-    )
+    """Score held-out words in both directions with what was fitted without them.
+
+    A word that ``everything`` has other translations of is left out: those were trained on.
+    """
+    views = []
+    for reverse in (False, True):
+        pairs, known = (held[:, ::-1], everything[:, ::-1]) if reverse else (held, everything)
+        words, golds = queries(pairs)
+        every = dict(zip(*queries(known), strict=True))
+        whole = [at for at, word in enumerate(words) if len(every[word]) == len(golds[at])]
+        scores = score_candidates(
+            *(fitted.space, fitted.scaling, fitted.scorers, words[whole], config.n_cand),
+            reverse=reverse,
+        )
+        views.append(HeldOutView(scores.parts, gold_marks(scores, [golds[at] for at in whole])))
+    return HeldOutView.joined(views)
 
 
 def choose(view: HeldOutView | None, config: Config) -> tuple[Mixture, Calibration | None]:

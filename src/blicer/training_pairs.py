@@ -1,15 +1,14 @@
 """The cross-encoder's training set: positives, hard negatives, labels (docs/method.md §1 and §2).
 
-One function per step, in the order in which ``build_pairs`` calls them. Words are indices here;
-``TrainingPairs.examples`` turns them into the texts that the model reads.
+Words are indices here; ``TrainingPairs.examples`` turns them into the texts that the model reads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,14 +16,26 @@ import numpy.typing as npt
 from blicer.config import Config
 from blicer.errors import FileError, InputError
 from blicer.files import atomic_folder, read_json, write_json
-from blicer.neighbours.mining import Pairs, as_pairs, first_occurrences, pair_keys, silver_pairs
+from blicer.neighbours.mining import (
+    Pairs,
+    as_pairs,
+    first_occurrences,
+    nearest_others,
+    pair_keys,
+    silver_pairs,
+)
 from blicer.templates import Template
 
 if TYPE_CHECKING:
-    from blicer.lexicon import Coverage
     from blicer.neighbours.retriever import Retriever
 
+Floats = npt.NDArray[np.float32]
+Integers = npt.NDArray[np.int64]
 
+KINDS = ("seed", "silver", "negative")
+SEED, SILVER, NEGATIVE = range(len(KINDS))
+COLUMNS = ("source", "target", "score", "scaled", "label", "kind", "weight")
+ARRAYS, ABOUT = "pairs.safetensors", "pairs.json"
 # Scores closer together than this differ by rounding alone (CSLS lies in [-4, 4], in float32).
 _NO_SPREAD = 1e-6
 
@@ -44,13 +55,7 @@ class Scaling:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Scaling:
-        try:
-            slope, intercept = float(values["slope"]), float(values["intercept"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise InputError(
-                f"the scaling {values!r} should have numbers 'slope' and 'intercept'"
-            ) from error
-        return cls(slope, intercept)
+        return cls(float(values["slope"]), float(values["intercept"]))
 
 
 def fit_scaling(*pool: npt.NDArray[np.floating[Any]]) -> Scaling:
@@ -61,10 +66,7 @@ def fit_scaling(*pool: npt.NDArray[np.floating[Any]]) -> Scaling:
     differences and the common one becomes 0.5, which says neither yes nor no.
     """
     scores = np.concatenate([np.asarray(part, dtype=np.float64).ravel() for part in pool])
-    if not scores.size:
-        raise InputError("there are no scores to fit the scaling on: the training set is empty")
-    if not np.isfinite(scores).all():
-        bad = int(np.count_nonzero(~np.isfinite(scores)))
+    if bad := int(np.count_nonzero(~np.isfinite(scores))):
         raise InputError(
             f"{bad} of {scores.size} similarities are not finite numbers: "
             "the space contains zero, infinite or NaN vectors"
@@ -74,15 +76,6 @@ def fit_scaling(*pool: npt.NDArray[np.floating[Any]]) -> Scaling:
         return Scaling(slope=1.0, intercept=0.5 - low)
     slope = 1.0 / (high - low)
     return Scaling(slope=slope, intercept=-low * slope)
-
-
-KINDS = ("seed", "silver", "negative")
-SEED, SILVER, NEGATIVE = range(len(KINDS))
-COLUMNS = ("source", "target", "score", "scaled", "label", "kind", "weight")
-ARRAYS, ABOUT = "pairs.safetensors", "pairs.json"
-
-Floats = npt.NDArray[np.float32]
-Integers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -96,9 +89,6 @@ class Examples:
 
     def __len__(self) -> int:
         return len(self.left)
-
-    def __iter__(self) -> Iterator[tuple[str, str, float]]:
-        return zip(self.left, self.right, self.labels.tolist(), strict=True)
 
     @classmethod
     def joined(cls, parts: Sequence[Examples]) -> Examples:
@@ -123,13 +113,10 @@ class PairsReport:
     in_positives: int  # neighbours that are positives themselves
     negatives_repeated: int
     examples: int  # with repeats, in both orders
-    coverage: Coverage | None = None
 
     def lines(self) -> list[str]:
-        said = self.coverage.lines() if self.coverage is not None else []
         repeated = f" ({self.seeds_repeated} repeated ones dropped)" if self.seeds_repeated else ""
         return [
-            *said,
             f"{self.seeds + self.silver} positives: {self.seeds} seeds{repeated}, "
             f"{self.silver} silver pairs",
             f"{self.negatives} hard negatives; neighbours left out: {self.below_delta} below "
@@ -137,11 +124,8 @@ class PairsReport:
             f"{self.examples} training examples, with repeats and in both orders",
         ]
 
-    def to_dict(self) -> dict[str, Any]:
-        values = {key: value for key, value in vars(self).items() if key != "coverage"}
-        if self.coverage is not None:
-            values["coverage"] = self.coverage.to_dict()
-        return values
+    def to_dict(self) -> dict[str, int]:
+        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -170,14 +154,13 @@ class TrainingPairs:
         return replace(self, **{name: getattr(self, name)[rows] for name in COLUMNS})
 
     def save(self, folder: Path) -> None:
-        """Write the pairs for ``load``; what the report says of coverage is not kept."""
         from safetensors.numpy import save_file
 
-        report = {key: value for key, value in self.report.to_dict().items() if key != "coverage"}
+        about = {"scaling": self.scaling.to_dict(), "report": self.report.to_dict()}
         with atomic_folder(folder) as temporary:
             arrays = {name: np.ascontiguousarray(getattr(self, name)) for name in COLUMNS}
             save_file(arrays, temporary / ARRAYS)
-            write_json(temporary / ABOUT, {"scaling": self.scaling.to_dict(), "report": report})
+            write_json(temporary / ABOUT, about)
 
     @classmethod
     def load(cls, folder: Path) -> TrainingPairs:
@@ -191,14 +174,8 @@ class TrainingPairs:
                 scaling=Scaling.from_dict(about["scaling"]),
                 report=PairsReport(**about["report"]),
             )
-        except (OSError, SafetensorError, KeyError, TypeError, InputError) as error:
+        except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
             raise FileError(folder, f"cannot be read as training pairs ({error})") from error
-
-    def expanded(self, *, repeat: bool = True) -> tuple[Integers, npt.NDArray[np.bool_]]:
-        """Row of each training example, both orders, and whether it is in the reverse order."""
-        rows = np.repeat(np.arange(len(self)), self.weight if repeat else 1)
-        reverse = np.arange(2 * len(rows)) >= len(rows)
-        return np.concatenate([rows, rows]), reverse
 
     def examples(
         self,
@@ -217,31 +194,15 @@ class TrainingPairs:
         template = Template.parse(template)
         source = _texts(source_words, self.source, template, names[0])
         target = _texts(target_words, self.target, template, names[1])
-        rows, reverse = self.expanded(repeat=repeat)
+        rows = np.repeat(np.arange(len(self)), self.weight if repeat else 1)
+        both = np.concatenate([rows, rows])
+        weights = np.ones(len(both)) if repeat else self.weight[both]
         return Examples(
-            left=np.where(reverse, target[rows], source[rows]).tolist(),
-            right=np.where(reverse, source[rows], target[rows]).tolist(),
-            labels=self.label[rows],
-            weights=np.ones(len(rows), np.float32)
-            if repeat
-            else self.weight[rows].astype(np.float32),
+            left=[*source[rows], *target[rows]],
+            right=[*target[rows], *source[rows]],
+            labels=self.label[both],
+            weights=weights.astype(np.float32),
         )
-
-
-class Candidates(NamedTuple):
-    """For each positive (row), the pairs that may become its negatives (columns)."""
-
-    source: Integers
-    target: Integers
-    score: Floats
-
-
-class Negatives(NamedTuple):
-    pairs: Pairs
-    score: Floats
-    below_delta: int
-    in_positives: int
-    repeated: int
 
 
 def build_pairs(
@@ -250,20 +211,13 @@ def build_pairs(
     config: Config,
     *,
     reserved: npt.ArrayLike | None = None,
-    coverage: Coverage | None = None,
 ) -> TrainingPairs:
     """The whole training set of one language pair.
 
     ``seeds`` are (n, 2) word indices (``Lexicon.indices``); None or none of them trains on silver
     pairs alone. ``reserved`` are seeds held out for later choices: none of them is a negative, and
-    no silver pair contains a word of theirs. ``coverage`` goes into the report, so that dropped
-    seeds are seen.
+    no silver pair contains a word of theirs.
     """
-    if coverage is not None and coverage.pairs and not coverage.pairs_found:
-        raise InputError(
-            f"no seed pair is in both vocabularies ({'; '.join(coverage.lines()[1:])}): are the "
-            "columns swapped, or is it another script or case?"
-        )
     n_source, n_target = retriever.source.shape[0], retriever.target.shape[0]
     given = as_pairs(seeds, n_source, n_target)
     taken = np.concatenate([given, as_pairs(reserved, n_source, n_target)])
@@ -280,34 +234,20 @@ def build_pairs(
             "the preset unsupervised"
         )
     positive_scores = retriever.score(positives[:, 0], positives[:, 1])
-    neighbours = nearest_neighbours(retriever, positives, config.n_neg)
-    scaling = fit_scaling(positive_scores, neighbours.score)
-    negatives = hard_negatives(
-        neighbours,
-        np.concatenate([positives, taken]),
-        scaling(positive_scores),
-        scaling,
-        config.delta,
-        n_target,
-    )
+    neighbours, neighbour_scores = nearest_neighbours(retriever, positives, config.n_neg)
+    scaling = fit_scaling(positive_scores, neighbour_scores)
+    # Neighbours that score at least their positive's score - delta, both scaled, and are wrong.
+    hard = scaling(neighbour_scores) >= scaling(positive_scores)[:, None] - config.delta
+    keys = pair_keys(neighbours[hard], n_target)
+    wrong = ~np.isin(keys, pair_keys(np.concatenate([positives, taken]), n_target))
+    kept = np.flatnonzero(wrong)[first_occurrences(keys[wrong])]
 
-    pairs = np.concatenate([positives, negatives.pairs])
-    score = np.concatenate([positive_scores, negatives.score]).astype(np.float32)
-    kind = np.repeat(
-        np.array([SEED, SILVER, NEGATIVE], np.int8), [len(gold), len(silver), len(negatives.pairs)]
-    )
-    weight = repeats(kind != NEGATIVE, config.n_rep)
-    report = PairsReport(
-        seeds=len(gold),
-        seeds_repeated=len(given) - len(gold),
-        silver=len(silver),
-        negatives=len(negatives.pairs),
-        below_delta=negatives.below_delta,
-        in_positives=negatives.in_positives,
-        negatives_repeated=negatives.repeated,
-        examples=2 * int(weight.sum()),
-        coverage=coverage,
-    )
+    pairs = np.concatenate([positives, neighbours[hard][kept]])
+    score = np.concatenate([positive_scores, neighbour_scores[hard][kept]]).astype(np.float32)
+    kinds = np.array([SEED, SILVER, NEGATIVE], np.int8)
+    kind = np.repeat(kinds, [len(gold), len(silver), len(kept)])
+    # A positive appears n_rep times more than a negative does.
+    weight = np.where(kind != NEGATIVE, 1 + config.n_rep, 1)
     return TrainingPairs(
         source=pairs[:, 0],
         target=pairs[:, 1],
@@ -317,72 +257,38 @@ def build_pairs(
         kind=kind,
         weight=weight,
         scaling=scaling,
-        report=report,
+        report=PairsReport(
+            seeds=len(gold),
+            seeds_repeated=len(given) - len(gold),
+            silver=len(silver),
+            negatives=len(kept),
+            below_delta=int(np.count_nonzero(~hard)),
+            in_positives=int(np.count_nonzero(~wrong)),
+            negatives_repeated=int(np.count_nonzero(wrong)) - len(kept),
+            examples=2 * int(weight.sum()),
+        ),
     )
 
 
-def nearest_neighbours(retriever: Retriever, positives: Pairs, n_neg: int) -> Candidates:
-    """The n_neg targets nearest to x other than y, and the n_neg sources nearest to y, not x."""
-    source, target = positives.T
-    other_targets, target_scores = _nearest_others(retriever, source, target, n_neg)
-    other_sources, source_scores = _nearest_others(retriever, target, source, n_neg, reverse=True)
-    return Candidates(
-        source=np.hstack([np.repeat(source[:, None], other_targets.shape[1], 1), other_sources]),
-        target=np.hstack([other_targets, np.repeat(target[:, None], other_sources.shape[1], 1)]),
-        score=np.hstack([target_scores, source_scores]),
-    )
-
-
-def _nearest_others(
-    retriever: Retriever, words: Integers, partners: Integers, k: int, *, reverse: bool = False
+def nearest_neighbours(
+    retriever: Retriever, positives: Pairs, n_neg: int
 ) -> tuple[Integers, Floats]:
-    """The k nearest words of the other language, without each word's own partner."""
-    candidates = retriever.source if reverse else retriever.target
-    # One more than wanted, because the partner may be among them; each distinct word once.
-    width = min(k + 1, candidates.shape[0])
-    queries, row = np.unique(words, return_inverse=True)
-    found = retriever.search(width, queries, measure="csls", reverse=reverse)
-    indices, scores = found.indices[row], found.scores[row]
-    # The partner moves to the end (stable: the others keep their order), then the end is cut.
-    order = np.argsort(indices == partners[:, None], axis=1, kind="stable")[:, : width - 1]
-    return np.take_along_axis(indices, order, 1), np.take_along_axis(scores, order, 1)
+    """Of each positive (x, y): x with its n_neg nearest targets but y, y with its nearest sources.
 
-
-def hard_negatives(
-    candidates: Candidates,
-    right: Pairs,
-    positive_scaled: npt.NDArray[np.float64],
-    scaling: Scaling,
-    delta: float,
-    n_target: int,
-) -> Negatives:
-    """Neighbours that score at least their positive's score - delta (both scaled), none ``right``.
-
-    ``right``: the positives, and pairs that are known to be translations but are not taught.
+    Returns pairs (positives, neighbours, 2) and their CSLS (positives, neighbours).
     """
-    hard = scaling(candidates.score) >= positive_scaled[:, None] - delta
-    pairs = np.column_stack([candidates.source[hard], candidates.target[hard]])
-    keys = pair_keys(pairs, n_target)
-    wrong = ~np.isin(keys, pair_keys(right, n_target))
-    kept = np.flatnonzero(wrong)[first_occurrences(keys[wrong])]
-    return Negatives(
-        pairs=pairs[kept],
-        score=candidates.score[hard][kept],
-        below_delta=int(np.count_nonzero(~hard)),
-        in_positives=int(np.count_nonzero(~wrong)),
-        repeated=int(np.count_nonzero(wrong)) - len(kept),
-    )
+    source, target = positives.T
+    targets, target_scores = nearest_others(retriever, source, target, n_neg)
+    sources, source_scores = nearest_others(retriever, target, source, n_neg, reverse=True)
+    forward = np.stack(np.broadcast_arrays(source[:, None], targets), axis=2)
+    backward = np.stack(np.broadcast_arrays(sources, target[:, None]), axis=2)
+    return np.hstack([forward, backward]), np.hstack([target_scores, source_scores])
 
 
 def polarise(scaled: npt.ArrayLike, is_positive: npt.NDArray[np.bool_], alpha: float) -> Floats:
     """Labels: ``a z - a + 1`` for positives and ``a z`` for negatives, clipped to [0, 1]."""
     shift = np.where(is_positive, 1.0 - alpha, 0.0)
     return np.clip(alpha * np.asarray(scaled) + shift, 0.0, 1.0).astype(np.float32)
-
-
-def repeats(is_positive: npt.NDArray[np.bool_], n_rep: int) -> Integers:
-    """A positive appears n_rep times more than a negative does: 1 + n_rep times."""
-    return np.where(is_positive, 1 + n_rep, 1).astype(np.int64)
 
 
 def _texts(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from blicer.crossencoder.scoring import best_first
 from blicer.errors import FileError, InputError
 from blicer.files import atomic_folder, check_replaceable, read_json, write_marker
 from blicer.lexicon import find_words
-from blicer.mixing import CSLS, CandidateScores, Mixture, pair_words, score_candidates
+from blicer.mixing import CSLS, Mixture, pair_words, score_candidates
 from blicer.scorers import Scorer, load_scorer
 from blicer.training_pairs import Scaling
 
@@ -65,6 +66,14 @@ class Ranking:
     scores: NDArray[np.float64]
     confidence: NDArray[np.float64] | None
 
+    def candidates(self, words: Sequence[str], k: int) -> Iterator[list[Candidate]]:
+        """The first k candidates of each query; ``words`` are those of the language they are in."""
+        for row, best in enumerate(self.indices[:, :k].tolist()):
+            scores = self.scores[row].tolist()
+            sure = repeat(None) if self.confidence is None else self.confidence[row].tolist()
+            found = zip(best, scores, sure, strict=False)
+            yield [Candidate(words[index], *numbers) for index, *numbers in found]
+
 
 class Translator:
     """Both directions of one language pair, from one training."""
@@ -101,23 +110,13 @@ class Translator:
 
     # -- ranking --------------------
 
-    def candidate_scores(self, queries: Any, *, reverse: bool = False) -> CandidateScores:
-        """Scores of each query's candidates by CSLS and every scorer."""
-        used = [scorer for scorer in self.scorers if self.mixture.weights[scorer.name] > 0]
-        scores = score_candidates(
-            self.space, self.scaling, used, queries, self.n_cand, reverse=reverse
-        )
-        if len(used) == len(self.scorers):
-            return scores
-        # A scorer of weight 0 is not run; its column is zero.
-        parts = np.zeros((*scores.parts.shape[:2], 1 + len(self.scorers)))
-        columns = [0, *(1 + self.scorers.index(scorer) for scorer in used)]
-        parts[..., columns] = scores.parts
-        return CandidateScores(scores.queries, scores.indices, parts)
-
     def rank(self, queries: Any, *, reverse: bool = False) -> Ranking:
         """All candidates of the queries (word indices) by mixed score; ties stay in CSLS order."""
-        scores = self.candidate_scores(queries, reverse=reverse)
+        # A scorer of weight 0 is not run.
+        scorers = [one if self.mixture.weights[one.name] > 0 else None for one in self.scorers]
+        scores = score_candidates(
+            self.space, self.scaling, scorers, queries, self.n_cand, reverse=reverse
+        )
         mixed = self.mixture.combine(scores.parts)
         order = np.argsort(-mixed, axis=1, kind="stable")
         confidence = None
@@ -149,33 +148,29 @@ class Translator:
     def best(self, queries: Any, *, reverse: bool = False) -> NDArray[np.int64]:
         """Only the best candidate of each query: the same as ``rank`` gives, in less time.
 
-        By exact early exit: the last scorer, usually the cross-encoder, is run only on pairs that
-        can still win.
+        The last scorer, usually the cross-encoder, is run only on pairs that can still win.
         """
         queries = np.asarray(queries, dtype=np.int64)
-        cheap, last = self.scorers[:-1], (self.scorers[-1] if self.scorers else None)
         base = score_candidates(
-            self.space, self.scaling, cheap, queries, self.n_cand, reverse=reverse
+            self.space, self.scaling, self.scorers[:-1], queries, self.n_cand, reverse=reverse
         )
-        names = self.mixture.names
-        weights = np.array([self.mixture.weights[name] for name in names])
+        weights = np.array(list(self.mixture.weights.values()))
         known = base.parts @ weights[: base.parts.shape[2]]
-        if last is None:
-            return np.asarray(base.indices[np.arange(len(queries)), known.argmax(axis=1)])
-        score_parts: Any = getattr(last, "score_parts", None)
+        last: Any = self.scorers[-1] if self.scorers else None
+        in_orders = hasattr(last, "score_parts")
 
         def ask(rows: Any, columns: Any, orders: Any) -> NDArray[np.float32]:
             picked = base.indices[rows, columns][:, None]
-            sources, targets = pair_words(self.space, queries[rows], picked, reverse=reverse)
-            if score_parts is None:
-                return last.score(sources, targets)
-            scored: NDArray[np.float32] = score_parts(sources, targets, orders)
+            words = pair_words(self.space, queries[rows], picked, reverse=reverse)
+            scored: NDArray[np.float32] = (
+                last.score_parts(*words, orders) if in_orders else last.score(*words)
+            )
             return scored
 
-        orders = 2 if score_parts is not None else 1
-        share = [float(weights[-1]) / orders] * orders
-        best = best_first(known, share, ask)
-        return np.asarray(base.indices[np.arange(len(queries)), best])
+        # The two orders of a cross-encoder are scored apart, each for half the weight.
+        orders = 2 if in_orders else 1
+        shares = [float(weights[-1]) / orders] * orders if self.scorers else []
+        return base.indices[np.arange(len(queries)), best_first(known, shares, ask)]
 
     # -- words in, words out --------------------
 
@@ -201,7 +196,6 @@ class Translator:
         *,
         reverse: bool = False,
         min_confidence: float = 0.0,
-        suggest: bool = True,
     ) -> Iterator[Translation]:
         """Like ``translate``, some hundred words at a time, in order."""
         self.check_request(k, min_confidence)
@@ -209,15 +203,15 @@ class Translator:
         for start in range(0, len(words), QUERIES_AT_ONCE):
             some = list(words[start : start + QUERIES_AT_ONCE])
             rows = _find(some, asked)
-            known = [word for word in some if rows[word] is not None]
-            ranking = self.rank([rows[word] for word in known], reverse=reverse)
-            place = {word: i for i, word in enumerate(known)}
+            ranking = self.rank([rows[word] for word in some if word in rows], reverse=reverse)
+            answers = ranking.candidates(offered.words, k)
             for word in some:
-                if rows[word] is None:
-                    near = near_spellings(word, asked.words) if suggest else ()
+                if word in rows:
+                    sure = [a for a in next(answers) if (a.confidence or 0.0) >= min_confidence]
+                    yield Translation(word, tuple(sure))
+                else:
+                    near = near_spellings(word, asked.words)
                     yield Translation(word, (), known=False, near=near)
-                    continue
-                yield Translation(word, _chosen(ranking, place[word], offered, k, min_confidence))
 
     def check_request(self, k: int, min_confidence: float) -> None:
         """Wrong values of ``k`` and ``min_confidence`` raise ``InputError``."""
@@ -307,22 +301,9 @@ def near_spellings(word: str, vocabulary: Sequence[str], n: int = 5) -> tuple[st
     return tuple(get_close_matches(word.lower(), alike, n=n, cutoff=0.7))
 
 
-def _find(words: Sequence[str], vocabulary: Embeddings) -> dict[str, int | None]:
-    """Row of each word as written, in another Unicode form, or in lower case."""
-    exact, _ = find_words(words, vocabulary)
-    folded, _ = find_words([word.lower() for word in words if word not in exact], vocabulary)
-    return {word: exact.get(word, folded.get(word.lower())) for word in words}
-
-
-def _chosen(
-    ranking: Ranking, row: int, offered: Embeddings, k: int, min_confidence: float
-) -> tuple[Candidate, ...]:
-    sure = ranking.confidence[row] if ranking.confidence is not None else None
-    chosen = []
-    for place in range(min(k, ranking.indices.shape[1])):
-        confidence = float(sure[place]) if sure is not None else None
-        if confidence is not None and confidence < min_confidence:
-            continue
-        word = offered.words[int(ranking.indices[row, place])]
-        chosen.append(Candidate(word, float(ranking.scores[row, place]), confidence))
-    return tuple(chosen)
+def _find(words: Sequence[str], vocabulary: Embeddings) -> dict[str, int]:
+    """Row of each word that is there as written, in another Unicode form, or in lower case."""
+    found, _ = find_words(words, vocabulary)
+    lower = {word: word.lower() for word in words if word not in found}
+    folded, _ = find_words(lower.values(), vocabulary)
+    return found | {word: folded[form] for word, form in lower.items() if form in folded}

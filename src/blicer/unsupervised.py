@@ -25,13 +25,11 @@ from blicer.align.base import unit_
 from blicer.config import AUTO, Config
 from blicer.encoders.words import WordEncoder
 from blicer.errors import BlicerError, InputError
-from blicer.mixing import HeldOutView
 from blicer.neighbours.mining import mutual_neighbours
 from blicer.neighbours.retriever import Retriever
 from blicer.pipeline import (
     FEWEST_SEEDS,
     NO_PAIRS,
-    Fitted,
     LanguagePair,
     Names,
     Pairs,
@@ -39,10 +37,8 @@ from blicer.pipeline import (
     check_config,
     count,
     fit,
-    fit_scorers,
     fit_space,
     held_out_view,
-    training_pairs,
 )
 from blicer.progress import note
 from blicer.translator import Translator
@@ -95,7 +91,8 @@ def prepare_unsupervised(
     tried: list[dict[str, Any]] = []
     if space is None:
         space, tried = find_space(pair, config, init)
-    pairs = training_pairs(pair, space, NO_PAIRS, config)
+    (fitted,) = fit([pair], [NO_PAIRS], config, space=space)
+    pairs = fitted.pairs
     silver = np.stack([pairs.source, pairs.target], axis=1)[pairs.is_positive]
     if len(silver) < FEWEST_SEEDS:
         raise BlicerError(
@@ -103,8 +100,17 @@ def prepare_unsupervised(
             "(are the vocabularies large enough, most frequent words first?)"
         )
     held = two_view_pairs(pair, space, config, len(silver))
-    view = _view(pair, silver, held, config) if len(held) else None
-    fitted = Fitted(space, pairs, fit_scorers(pair, space, pairs, config))
+    view = None
+    if len(held):  # scored by a new map and new scorers that never see their words
+        apart = ~np.isin(silver[:, 0], held[:, 0]) & ~np.isin(silver[:, 1], held[:, 1])
+        rest = silver[apart]
+        note(f"choosing on {count(held)} pairs of two views: fitting on {len(rest)} silver pairs")
+        # The rest are all the positives there are: no more are mined.
+        again = config.replace(
+            n_aug=0, space="vecmap", space_mode="supervised", space_settings={}, folds=1
+        )
+        (without,) = fit([pair], [rest], again, reserved=[held])
+        view = held_out_view(without, held, held, again)
     found = {"tried": tried, "silver_pairs": len(silver), "chosen_on": len(held)}
     return Prepared(fitted, view, 0, True, config, notes={"unsupervised": found})
 
@@ -124,18 +130,6 @@ def two_view_pairs(pair: LanguagePair, space: Space, config: Config, silver: int
     return pairs[order[: max(1, round(config.holdout * silver))]]
 
 
-def _view(pair: LanguagePair, silver: Pairs, held: Pairs, config: Config) -> HeldOutView:
-    """Scores of held-out pairs by a new map and new scorers that never saw their words."""
-    apart = ~np.isin(silver[:, 0], held[:, 0]) & ~np.isin(silver[:, 1], held[:, 1])
-    rest = silver[apart]
-    note(f"choosing on {count(held)} pairs of two views: fitting on {len(rest)} silver pairs")
-    # The rest are all the positives there are: no more are mined.
-    again = config.replace(
-        n_aug=0, space="vecmap", space_mode="supervised", space_settings={}, folds=1
-    )
-    return held_out_view(fit(pair, rest, again, reserved=held), held, held, again)
-
-
 def check_start(method: str, init: str) -> None:
     """Unknown starts, and methods that need seeds, raise ``InputError``."""
     if init not in (AUTO, *STARTS):
@@ -153,8 +147,12 @@ def find_space(
     tried: list[dict[str, Any]] = []
     for start in starts:
         note(f"unsupervised {config.space}, starting from {start}")
+        settings = {**config.space_settings, "init": start}
+        chosen = config.replace(space_settings=settings, space_mode="unsupervised")
         try:
-            space = _space_from(pair, config, start)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # failures are reported below
+                space = fit_space(pair, None, chosen)
         except InputError as error:
             # No numeral, no word spelled alike: this start does not exist for this pair.
             tried.append({"start": start, "converged": False, "verdict": str(error)})
@@ -173,11 +171,3 @@ def find_space(
         f"no start led to a space that holds up, so none is handed over ({said}); give seed "
         "pairs: some hundreds suffice"
     )
-
-
-def _space_from(pair: LanguagePair, config: Config, start: str) -> Space:
-    settings = {**config.space_settings, "init": start}
-    chosen = config.replace(space_settings=settings, space_mode="unsupervised")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # the caller reports failures
-        return fit_space(pair, None, chosen)

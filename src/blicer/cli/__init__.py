@@ -75,4 +75,4 @@ def main() -> None:
 
 
 # In the order in which help lists the commands.
-from blicer.cli import align, benchmark, data, demo, evaluate, train, translate  # noqa: E402, F401
+from blicer.cli import train, translate, data, demo, benchmark  # noqa: E402, F401, I001

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Annotated
 
@@ -16,29 +17,21 @@ from blicer.progress import note
 
 data = Typer(name="data", help="Get published dictionaries and vectors.", no_args_is_help=True)
 app.add_typer(data)
+_WANTED = "Pairs of dictionaries such as en-fr, or `all`; languages of vectors such as en."
+_MIRROR = "Address or folder with the publisher's paths, or filled by this command."
 
 
 @data.command("get")
 def get_command(
     collection: Annotated[str, Argument(help=f"{options.listed(COLLECTIONS)}.")],
     wanted: Annotated[
-        list[str] | None,
-        Argument(
-            metavar="PAIR_OR_LANGUAGE...",
-            help="Pairs of dictionaries such as en-fr, or `all`; languages of vectors such as en.",
-            show_default=False,
-        ),
+        list[str] | None, Argument(metavar="PAIR_OR_LANGUAGE...", help=_WANTED, show_default=False)
     ] = None,
     output: options.Output = Path("data"),
     first: Annotated[int | None, Option(min=1, help="Only so many words of vectors.")] = None,
     sizes: Annotated[str, Option(help="Training dictionaries: 5k,1k …; by default all.")] = "",
-    mirror: Annotated[
-        str | None,
-        Option(help="Address or folder with the publisher's paths, or filled by this command."),
-    ] = None,
-    replace: Annotated[
-        bool, Option("--replace", help="Fetch anew what is there but is not known to be right.")
-    ] = False,
+    mirror: Annotated[str | None, Option(help=_MIRROR)] = None,
+    replace: Annotated[bool, Option("--replace", help="Fetch unverified files anew.")] = False,
     attempts: Annotated[int, Option(min=1, help="In a row that bring nothing new.")] = 6,
     timeout: Annotated[float, Option(min=0.1, help="Seconds to wait for an answer.")] = 30.0,
     as_json: options.AsJson = False,
@@ -62,26 +55,27 @@ def get_command(
         attempts=attempts,
         timeout=timeout,
     )
-    of: dict[str, list[Outcome]] = {FETCHED: [], THERE: [], FAILED: []}
-    everything = []
+    outcomes: list[Outcome] = []
     try:
         for outcome in files:
-            of[outcome.status].append(outcome)
-            everything.append(outcome.to_dict())
+            outcomes.append(outcome)
             if not as_json:
                 echo(_line(outcome))
     except KeyboardInterrupt:
         note("what has come is kept: the same command goes on from there")
         raise
+    count = Counter(outcome.status for outcome in outcomes)
     if as_json:
-        options.echo_json({"folder": str(output), "files": everything})
+        files_got = [outcome.to_dict() for outcome in outcomes]
+        options.echo_json({"folder": str(output), "files": files_got})
     else:
-        size = decimal(sum(one.size for one in of[FETCHED]))
-        counts = ", ".join(f"{status} {len(some)}" for status, some in of.items())
-        echo(f"{output}: {counts.replace(',', f' ({size}),', 1)}")
-    for outcome in of[FAILED]:
-        print_error(outcome.problem)
-    if of[FAILED]:
+        size = decimal(sum(outcome.size for outcome in outcomes if outcome.status == FETCHED))
+        others = ", ".join(f"{status} {count[status]}" for status in (THERE, FAILED))
+        echo(f"{output}: {FETCHED} {count[FETCHED]} ({size}), {others}")
+    for outcome in outcomes:
+        if outcome.status == FAILED:
+            print_error(outcome.problem)
+    if count[FAILED]:
         raise Exit(EXIT_FAILURE)
 
 

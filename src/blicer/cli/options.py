@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any
 
 from rich.console import Console
-from typer import Argument, Option, echo
+from typer import Argument, Context, Option, echo
 
 import blicer
 from blicer.align import METHODS
@@ -25,6 +26,7 @@ from blicer.config import (
     defaults_for,
     parse_assignments,
 )
+from blicer.errors import InputError
 from blicer.files import check_replaceable, check_writable
 from blicer.scorers import SCORERS
 from blicer.stage_cache import work_folder
@@ -36,13 +38,16 @@ def listed(names: Iterable[str], *more: str) -> str:
     return f"{', '.join(first)} or {last}"
 
 
-_TAG = "Language of the {} vectors: a BCP 47 tag such as en."
-_NAME = "What the {} language calls itself, if its tag does not tell."
 _BY_SEEDS = f"supervised from {ENOUGH_FOR_SUPERVISED} seed pairs on, below semi_supervised"
 _BY_ENCODER = "; ".join(f"with {name} {', '.join(one.scorers)}" for name, one in ENCODERS.items())
+_ENCODERS = f"""{DEFAULT_ENCODER} (embedded, the default), or a Hugging Face name or folder, such as
+xlm-roberta-large, the paper's."""
+_SCORERS = f"""What to mix with CSLS, comma-separated, of {", ".join(SCORERS)}; by default
+cross-encoder, {_BY_ENCODER}."""
+_STARTS = """Where a space without seeds starts: encoder, identical, numerals or distributions (the
+paper's); by default `blicer train` tries each in turn."""
 
-SourceVectors = Annotated[Path, Argument(help="Source vectors.")]
-TargetVectors = Annotated[Path, Argument(help="Target vectors.")]
+Vectors = Annotated[Path, Argument(help="Vectors of this language.")]
 TranslatorFolder = Annotated[Path, Argument(help="Folder that `blicer train` wrote.")]
 Output = Annotated[Path, Option("--output", "-o", help="File or folder to write.")]
 Seeds = Annotated[Path | None, Option(help="Seed dictionary, source word first.")]
@@ -50,43 +55,17 @@ MaxWords = Annotated[int | None, Option(min=1, help="Words read of each vector f
 KeepCase = Annotated[bool, Option("--keep-case", help="Do not fold case.")]
 Encoding = Annotated[str | None, Option(help="Of a dictionary that is not UTF-8: latin-1 …")]
 AsJson = Annotated[bool, Option("--json", help="Print JSON.")]
-
-SourceLanguage = Annotated[str | None, Option(help=_TAG.format("source"))]
-TargetLanguage = Annotated[str | None, Option(help=_TAG.format("target"))]
-PivotLanguage = Annotated[str | None, Option(help=_TAG.format("pivot"))]
-SourceName = Annotated[str | None, Option(help=_NAME.format("source"))]
-TargetName = Annotated[str | None, Option(help=_NAME.format("target"))]
-PivotName = Annotated[str | None, Option(help=_NAME.format("pivot"))]
+Language = Annotated[str | None, Option(help="BCP 47 tag of these vectors, such as en.")]
+Name = Annotated[str | None, Option(help="What this language calls itself, if its tag is unknown.")]
 
 Preset = Annotated[str | None, Option(help=f"{listed(PRESETS)}; by default {_BY_SEEDS}.")]
 ConfigFile = Annotated[Path | None, Option("--config", help="TOML file of settings.")]
-Settings = Annotated[
-    list[str] | None,
-    Option("--set", help="One setting, NAME=VALUE; repeatable. See `blicer config`."),
-]
-Encoder = Annotated[
-    str | None,
-    Option(
-        help=f"{DEFAULT_ENCODER} (embedded, the default), or a Hugging Face name or folder, such "
-        "as xlm-roberta-large, the paper's."
-    ),
-]
+Settings = Annotated[list[str] | None, Option("--set", help="A setting, NAME=VALUE; repeatable.")]
+Encoder = Annotated[str | None, Option(help=_ENCODERS)]
 Template = Annotated[str | None, Option(help="T1 to T16, or a text with `[w]` and perhaps `[L]`.")]
 Space = Annotated[str | None, Option(help=f"{listed(METHODS)}; by default vecmap.")]
-Scorers = Annotated[
-    str | None,
-    Option(
-        help=f"What to mix with CSLS, comma-separated, of {', '.join(SCORERS)}; by default "
-        f"cross-encoder, {_BY_ENCODER}."
-    ),
-]
-Init = Annotated[
-    str | None,
-    Option(
-        help="Where a space without seeds starts: encoder, identical, numerals or distributions "
-        "(the paper's); by default `blicer train` tries each in turn."
-    ),
-]
+Scorers = Annotated[str | None, Option(help=_SCORERS)]
+Init = Annotated[str | None, Option(help=_STARTS)]
 Device = Annotated[str | None, Option(help="auto (the default), cpu, cuda, cuda:1 or mps.")]
 
 K = Annotated[int, Option("-k", min=1, help="Translations a word, at most.")]
@@ -94,39 +73,43 @@ Reverse = Annotated[bool, Option("--reverse", help="From the target language bac
 MinConfidence = Annotated[float, Option(min=0, max=1, help="Leave out what is less sure.")]
 
 
-def given(**values: Any) -> dict[str, Any]:
-    """The options that the user gave."""
-    return {name: value for name, value in values.items() if value is not None}
+def assigned(option: str, values: list[str] | None, form: str) -> dict[str, str]:
+    """The values of an option of the form NAME=VALUE, by name; a name given twice raises."""
+    found: dict[str, str] = {}
+    for value in values or []:
+        name, _, text = (part.strip() for part in value.partition("="))
+        if not name or not text:
+            raise InputError(f"{option} {value!r} is not of the form {form}")
+        if name in found:
+            raise InputError(f"{option} names {name} twice")
+        found[name] = text
+    return found
 
 
-def configure(
-    preset: str | None,
-    file: Path | None,
-    assignments: list[str] | None,
-    seeds: int | None,
-    named: dict[str, Any],
-) -> Config:
-    """The settings that options describe, checked.
+def configure(context: Context, seeds: blicer.Lexicon | None, **changed: Any) -> Config:
+    """The settings that a command's options describe, checked.
 
-    ``assignments`` are those of ``--set``; ``named`` are settings with options of their own, which
-    win. ``seeds``: number of seed pairs, which chooses the preset unless one is named.
+    An option that has the name of a setting sets it; ``--set`` sets any other. The number of seeds
+    chooses the preset unless one is named. ``changed`` replaces what options say.
     """
-    texts = [f"{name}={named[name]}" for name in ("mixing_weight", "scorers") if name in named]
-    overrides = named | parse_assignments([*(assignments or []), *texts])
-    defaults = {"encoder": DEFAULT_ENCODER} if seeds is None else defaults_for(seeds)
-    return Config.resolve(preset, file=file, overrides=overrides, defaults=defaults)
+    said = {**context.params, **changed}
+    named = [one.name for one in fields(Config) if said.get(one.name) is not None]
+    texts = [*(said["settings"] or []), *(f"{name}={said[name]}" for name in named)]
+    defaults = {"encoder": DEFAULT_ENCODER} if seeds is None else defaults_for(len(seeds))
+    overrides = parse_assignments(texts)
+    return Config.resolve(file=said["config"], overrides=overrides, defaults=defaults)
 
 
 def load_vectors(
-    path: Path, language: str | None = None, *, max_words: int | None, keep_case: bool
+    path: Path, language: str | None, max_words: int | None, keep_case: bool
 ) -> blicer.Embeddings:
     return blicer.Embeddings.load(
         path, max_words=max_words, lowercase=not keep_case, language=language
     )
 
 
-def load_lexicon(path: Path, keep_case: bool, **reading: str | None) -> blicer.Lexicon:
-    return blicer.Lexicon.load(path, lowercase=not keep_case, **reading)  # type: ignore[arg-type]
+def load_lexicon(path: Path | None, keep_case: bool) -> blicer.Lexicon | None:
+    return blicer.Lexicon.load(path, lowercase=not keep_case) if path is not None else None
 
 
 def check_folder(output: Path, what: str) -> Path:

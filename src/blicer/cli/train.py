@@ -1,29 +1,196 @@
-"""``blicer train`` and ``train-multilingual`` make translators; ``config`` lists settings."""
+"""Making spaces and translators: ``blicer align``, ``pairs``, ``train`` and ``config``."""
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
+import warnings
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.table import Table
-from typer import Argument, Option
+from typer import Argument, Context, Option
 
 import blicer
-from blicer.align import METHODS
+from blicer.align import METHODS, aligner_class
 from blicer.cli import app, options
-from blicer.config import AUTO, describe
-from blicer.errors import FileError, InputError
-from blicer.files import check_replaceable, check_writable
+from blicer.config import AUTO, ENOUGH_FOR_SUPERVISED, describe, preset_for
+from blicer.errors import BlicerError, FileError, InputError
+from blicer.files import atomic_write, check_replaceable, check_writable
+from blicer.io.dictionary import tsv_row
 from blicer.progress import note
 from blicer.stage_cache import work_folder
 
+if TYPE_CHECKING:
+    from blicer.align.base import Aligner
+
+FILES = "files"
 WORDS_READ = 200_000
+COLUMNS = ("source", "target", "score", "scaled", "label", "kind", "repeats", "left", "right")
+_MODES = f"""supervised, semi_supervised or unsupervised; by default by the number of seeds (c1 and
+c2: semi_supervised below {ENOUGH_FOR_SUPERVISED} pairs)."""
+_METHODS = f"{options.listed(METHODS, FILES)} (already in one space)."
 _SPACES = f"{options.listed(METHODS, 'the folder of a space')}; by default vecmap."
 
 
 @app.command()
+def align(
+    method: Annotated[str, Argument(help=_METHODS)],
+    source: options.Vectors,
+    target: options.Vectors,
+    output: options.Output,
+    seeds: options.Seeds = None,
+    mode: Annotated[str | None, Option(help=_MODES)] = None,
+    init: options.Init = None,
+    encoder: options.Encoder = None,
+    source_language: options.Language = None,
+    target_language: options.Language = None,
+    max_words: options.MaxWords = None,
+    keep_case: options.KeepCase = False,
+    seed: Annotated[int | None, Option(help="Seed of the random draws.")] = None,
+    device: options.Device = None,
+    settings: options.Settings = None,
+    export_vec: Annotated[Path | None, Option(help="Folder for two .vec files beside.")] = None,
+    force: Annotated[bool, Option("--force", help="Write it even if it did not converge.")] = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """Map two sets of word vectors into one space.
+
+    Example: `blicer align vecmap wiki.en.vec wiki.fr.vec --seeds en-fr.tsv -o en-fr.space`
+
+    Example, without seeds: `blicer align vecmap fi.vec et.vec --init encoder -o fi-et.space`
+    """
+    work = options.check_folder(output, "space")
+    if export_vec is not None:
+        check_writable(export_vec / "source.vec")
+    lexicon = options.load_lexicon(seeds, keep_case)
+    texts = options.assigned("--set", settings, "NAME=VALUE")
+    named = {"seed": seed, "device": device, "init": init, "encoder": encoder}
+    chosen = {name: _value(text) for name, text in texts.items()}
+    chosen |= {name: value for name, value in named.items() if value is not None}
+    aligner = None if method == FILES else _aligner(method, mode, lexicon, chosen)
+    left = options.load_vectors(source, source_language, max_words, keep_case)
+    right = options.load_vectors(target, target_language, max_words, keep_case)
+    if aligner is None:
+        space = blicer.Space(left, right, method=FILES)
+    else:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # a failed run is reported below
+            space = aligner.align(left, right, lexicon, work=work)
+    if not space.settings.get("converged", True):
+        verdict = space.settings.get("verdict", "the run did not converge")
+        if not force:
+            raise BlicerError(f"{verdict}; nothing was written to {output} (--force writes it)")
+        note(verdict)
+    for name, path in (("source_file", source), ("target_file", target)):
+        # A name that is not UTF-8 can be opened but not written down.
+        space.settings[name] = os.fsencode(path).decode("utf-8", "replace")
+    space.save(output)
+    shutil.rmtree(work, ignore_errors=True)
+    note(f"wrote {output}; next: blicer evaluate {output} TEST.tsv")
+    for path in space.save_vec(export_vec) if export_vec is not None else []:
+        note(f"wrote {path}")
+    if as_json:
+        facts: dict[str, Any] = {"space": str(output), "method": space.method, "dim": space.dim}
+        for name, side in (("source", space.source), ("target", space.target)):
+            facts[name] = {"words": len(side), "language": side.language}
+        options.echo_json({**facts, "settings": space.settings})
+
+
+def _value(text: str) -> Any:
+    """A ``--set`` value as Python's: JSON where it looks like it, otherwise the text."""
+    plain = {"none": "null", "true": "true", "false": "false"}.get(text.lower(), text)
+    try:
+        return json.loads(plain)
+    except json.JSONDecodeError:
+        return text
+
+
+def _aligner(
+    method: str, mode: str | None, seeds: blicer.Lexicon | None, chosen: dict[str, Any]
+) -> Aligner:
+    """The method by its name, in the mode asked for or the one that fits the number of seeds."""
+    if method not in METHODS:
+        known = ", ".join([*METHODS, FILES])
+        raise InputError(f"there is no method {method!r}; expected one of {known}")
+    kind: type[Aligner] = aligner_class(method)
+    if "seed" in chosen and "seed" not in kind.setting_names():
+        del chosen["seed"]  # nothing is drawn at random in this method
+    if mode is None and seeds is not None and "init" not in chosen:
+        mode = kind.usual_mode(preset_for(len(seeds)))
+        if kind.presets.get(mode) != kind.presets.get("supervised"):
+            note(f"{method}: {mode}, for {len(seeds)} seed pairs (--mode chooses another)")
+    mode = mode or "unsupervised"
+    seeded = mode.replace("-", "_") in ("supervised", "semi_supervised")
+    if seeds is None and (seeded or mode not in kind.presets):
+        raise InputError(f"{method} needs seed pairs (mode: {mode}): give them with --seeds")
+    return kind.preset(mode, **chosen)
+
+
+@app.command()
+def pairs(
+    context: Context,
+    space: Annotated[Path, Argument(help="Folder of a space, as `blicer align` writes it.")],
+    output: options.Output,
+    seeds: options.Seeds = None,
+    preset: options.Preset = None,
+    config: options.ConfigFile = None,
+    settings: options.Settings = None,
+    template: options.Template = None,
+    encoder: options.Encoder = None,
+    keep_case: options.KeepCase = False,
+    source_name: options.Name = None,
+    target_name: options.Name = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Write the training pairs of a space: every positive and hard negative with its label.
+
+    Each line of the table is shown to the model `repeats` times in each order.
+
+    Example: `blicer pairs en-fr.space --seeds en-fr.tsv --set alpha=0.5 -o pairs.tsv`
+    """
+    from blicer.align.base import seed_indices
+    from blicer.pipeline import NO_PAIRS, LanguagePair, training_pairs
+    from blicer.training_pairs import COLUMNS as ARRAYS
+    from blicer.training_pairs import KINDS
+
+    lexicon = options.load_lexicon(seeds, keep_case)
+    chosen = options.configure(context, lexicon, space=None)
+    if lexicon is not None and chosen.preset == "unsupervised":
+        raise InputError("the preset unsupervised takes no seeds: leave out one of the two")
+    if lexicon is None and chosen.n_aug == 0:
+        needed = "a seed dictionary: give --seeds FILE, or use --preset unsupervised"
+        raise InputError(f"the preset {chosen.preset} needs {needed}")
+    check_writable(output)
+    loaded = blicer.Space.load(space)
+    pair = LanguagePair(loaded.source, loaded.target, (source_name, target_name))
+    words, names = (loaded.source.words, loaded.target.words), pair.names_for(chosen)
+    indices, facts = NO_PAIRS, {}
+    if lexicon is not None:
+        indices = seed_indices(loaded.source, loaded.target, lexicon)
+        coverage = lexicon.coverage(loaded.source, loaded.target)
+        facts["coverage"] = coverage.to_dict()
+        for line in coverage.lines():
+            note(line)
+    built = training_pairs(pair, loaded, indices, chosen)
+    # Without repeats, the first half of the examples is every pair once, in the first order.
+    shown = built.examples(*words, chosen.template, names, repeat=False)
+    columns = [*(getattr(built, name) for name in ARRAYS), shown.left, shown.right]
+    with atomic_write(output) as file:
+        file.write(tsv_row(COLUMNS))
+        for source, target, *numbers, kind, repeats, left, right in zip(*columns, strict=False):
+            cells = [words[0][source], words[1][target], *(f"{number:.6f}" for number in numbers)]
+            file.write(tsv_row([*cells, KINDS[kind], str(repeats), left, right]))
+    note(f"wrote {len(built)} pairs to {output}")
+    if as_json:
+        facts |= {"scaling": built.scaling.to_dict(), "config": chosen.to_dict()}
+        options.echo_json({"output": str(output), **built.report.to_dict(), **facts})
+
+
+@app.command()
 def train(
+    context: Context,
     output: options.Output,
     source: Annotated[Path | None, Argument(help="Source vectors.")] = None,
     target: Annotated[Path | None, Argument(help="Target vectors.")] = None,
@@ -44,12 +211,12 @@ def train(
     holdout: Annotated[float | None, Option(help="Share of the seeds that λ is chosen on.")] = None,
     folds: Annotated[int | None, Option(help="Cross-validation folds instead.")] = None,
     refit: Annotated[bool | None, Option(help="Fit on all seeds after the choice of λ.")] = None,
-    source_language: options.SourceLanguage = None,
-    target_language: options.TargetLanguage = None,
-    pivot_language: options.PivotLanguage = None,
-    source_name: options.SourceName = None,
-    target_name: options.TargetName = None,
-    pivot_name: options.PivotName = None,
+    source_language: options.Language = None,
+    target_language: options.Language = None,
+    pivot_language: options.Language = None,
+    source_name: options.Name = None,
+    target_name: options.Name = None,
+    pivot_name: options.Name = None,
     max_words: options.MaxWords = WORDS_READ,
     keep_case: options.KeepCase = False,
     device: options.Device = None,
@@ -70,65 +237,56 @@ def train(
     work = options.check_folder(output, "translator")
     # A folder that is named like a method is not meant, unless its path says that it is.
     saved = Path(space) if space and space not in METHODS and Path(space).is_dir() else None
-    named = options.given(
-        encoder=encoder,
-        template=template,
-        mixing_weight=mixing_weight,
-        scorers=scorers,
-        space=None if saved else space,
-        space_mode=space_mode,
-        holdout=holdout,
-        folds=folds,
-        refit=refit,
-        device=device,
-    )
-    chosen = options.configure(preset, config, settings, None, named)
+    method = None if saved else space
     pivots = {"--pivot": pivot, "--pivot-source": pivot_source, "--pivot-target": pivot_target}
-    _check_setup(chosen.preset, seeds is not None, pivots)
-    lexicon = options.load_lexicon(seeds, keep_case) if seeds is not None else None
-    if lexicon is not None:
-        chosen = options.configure(preset, config, settings, len(lexicon), named)
-
-    def read(path: Path, language: str | None) -> blicer.Embeddings:
-        return options.load_vectors(path, language, max_words=max_words, keep_case=keep_case)
-
-    given = None
+    _check_setup(options.configure(context, None, space=method).preset, seeds is not None, pivots)
+    lexicon = options.load_lexicon(seeds, keep_case)
+    chosen = options.configure(context, lexicon, space=method)
+    how: dict[str, Any] = {"names": (source_name, target_name), "work_dir": work}
     if saved is not None:
         if source is not None or target is not None:
             raise InputError(f"give either two vector files, or the saved space {space}")
-        given = blicer.Space.load(saved)
+        given = how["space"] = blicer.Space.load(saved)
         left, right = given.source, given.target
         left.language = source_language or left.language
         right.language = target_language or right.language
     elif source is None or target is None:
         raise InputError("training needs two vector files, or a saved space with --space FOLDER")
     else:
-        left, right = read(source, source_language), read(target, target_language)
-    names, start = (source_name, target_name), init or AUTO
+        left = options.load_vectors(source, source_language, max_words, keep_case)
+        right = options.load_vectors(target, target_language, max_words, keep_case)
     if lexicon is not None:
-        translator = blicer.train(
-            left, right, lexicon, chosen, space=given, names=names, work_dir=work
-        )
+        translator = blicer.train(left, right, lexicon, chosen, **how)
     elif pivot is None or pivot_source is None or pivot_target is None:
-        translator = blicer.train_unsupervised(
-            left, right, chosen, space=given, names=names, init=start, work_dir=work
-        )
+        translator = blicer.train_unsupervised(left, right, chosen, init=init or AUTO, **how)
     else:
         translator = blicer.prepare_zero_shot(
-            read(pivot, pivot_language),
+            options.load_vectors(pivot, pivot_language, max_words, keep_case),
             left,
             right,
-            options.load_lexicon(pivot_source, keep_case),
-            options.load_lexicon(pivot_target, keep_case),
+            blicer.Lexicon.load(pivot_source, lowercase=not keep_case),
+            blicer.Lexicon.load(pivot_target, lowercase=not keep_case),
             chosen,
-            names=names,
+            names=(source_name, target_name),
             pivot_name=pivot_name,
-            init=start,
+            init=init or AUTO,
             work_dir=work,
         ).translator()
     translator.save(output)
     shutil.rmtree(work, ignore_errors=True)
-    _report(translator, output)
+    note(f"wrote {output}; mixing weights: {_weights(translator)}")
+    calibration = translator.calibration
+    if "unsupervised" in translator.details:
+        note("the weights were chosen without gold: take confidences as an order, not as chances")
+    elif calibration is not None and calibration.reliability is not None:
+        note(
+            f"confidence is off by {100 * calibration.reliability.error:.1f} points on average, "
+            f"on {translator.mixture.queries} held-out words"
+        )
+    note(
+        f"next: blicer evaluate {output} TEST.tsv; blicer translate {output} WORD; "
+        f"blicer induce {output} -o dictionary.tsv"
+    )
     if as_json:
         options.echo_json(translator.to_dict())
 
@@ -148,28 +306,13 @@ def _check_setup(preset: str, has_seeds: bool, pivots: dict[str, Path | None]) -
         raise InputError("no seeds were given: give --seeds FILE, or say --preset unsupervised")
 
 
-def _report(translator: blicer.Translator, output: Path) -> None:
-    mixture, calibration = translator.mixture, translator.calibration
-    note(f"wrote {output}; mixing weights: {_weights(translator)}")
-    if "unsupervised" in translator.details:
-        note("the weights were chosen without gold: take confidences as an order, not as chances")
-    elif calibration is not None and calibration.reliability is not None:
-        note(
-            f"confidence is off by {100 * calibration.reliability.error:.1f} points on average, "
-            f"on {mixture.queries} held-out words"
-        )
-    note(
-        f"next: blicer evaluate {output} TEST.tsv; blicer translate {output} WORD; "
-        f"blicer induce {output} -o dictionary.tsv"
-    )
-
-
 def _weights(translator: blicer.Translator) -> str:
     return ", ".join(f"{name} {weight:.2f}" for name, weight in translator.mixture.weights.items())
 
 
 @app.command()
 def train_multilingual(
+    context: Context,
     vectors: Annotated[list[str], Option(help="LANGUAGE=FILE, such as en=wiki.en.vec; repeat.")],
     seeds: Annotated[list[str], Option(help="PAIR=FILE, such as en-fr=my.tsv; repeat.")],
     output: options.Output,
@@ -193,60 +336,36 @@ def train_multilingual(
     Example: `blicer train-multilingual --vectors en=en.vec --vectors fr=fr.vec --vectors ru=ru.vec
     --seeds en-fr=en-fr.tsv --seeds en-ru=en-ru.tsv -o models`, which also makes models/fr-ru.
     """
-    from blicer.multilingual import all_pairs
+    from blicer.multilingual import all_pairs, check_pairs
 
-    files = {language: Path(file) for language, file in _assigned("--vectors", vectors).items()}
+    files = options.assigned("--vectors", vectors, "LANGUAGE=FILE")
     lexicons = {
-        _pair("--seeds", name): options.load_lexicon(Path(path), keep_case)
-        for name, path in _assigned("--seeds", seeds).items()
+        _pair("--seeds", name): blicer.Lexicon.load(path, lowercase=not keep_case)
+        for name, path in options.assigned("--seeds", seeds, "PAIR=FILE").items()
     }
     wanted = [_pair("--pairs", name.strip()) for name in pairs.split(",") if name.strip()]
-    for pair in [*lexicons, *wanted]:
-        if missing := [language for language in pair if language not in files]:
-            needed = f"{'-'.join(pair)} needs: give --vectors {missing[0]}=FILE"
-            raise InputError(f"there are no vectors for {missing[0]}, which {needed}")
-    called = _assigned("--name", names or [], "LANGUAGE=NAME")
+    check_pairs(files, lexicons, wanted)
+    called = options.assigned("--name", names, "LANGUAGE=NAME")
     if unknown := sorted(set(called) - set(files)):
         raise InputError(f"--name names {unknown[0]}, which there are no vectors for")
-    fewest = min(len(lexicon) for lexicon in lexicons.values())
-    named = options.given(encoder=encoder, space=space, device=device)
-    chosen = options.configure(preset, config, settings, fewest, named)
+    chosen = options.configure(context, min(lexicons.values(), key=len))
     if output.exists() and not output.is_dir():
         raise FileError(output, "is a file; expected the name of a folder")
     check_writable(output / "translator")
     work = work_folder(output)
     for pair in wanted or all_pairs(files, lexicons):
         check_replaceable(output / "-".join(pair), "translator.json", "a translator")
-    prepared = blicer.prepare_multilingual(
-        {
-            language: options.load_vectors(path, language, max_words=max_words, keep_case=keep_case)
-            for language, path in files.items()
-        },
-        lexicons,
-        chosen,
-        names=called,
-        pairs=wanted or None,
-        init=init or AUTO,
-        work_dir=work,
-    )
+    loaded = {
+        language: options.load_vectors(Path(path), language, max_words, keep_case)
+        for language, path in files.items()
+    }
+    how: dict[str, Any] = {"names": called, "init": init or AUTO, "work_dir": work}
+    prepared = blicer.prepare_multilingual(loaded, lexicons, chosen, pairs=wanted or None, **how)
     for pair, one in prepared.items():
         translator, folder = one.translator(), output / "-".join(pair)
         translator.save(folder)
         note(f"wrote {folder}; mixing weights: {_weights(translator)}")
     shutil.rmtree(work, ignore_errors=True)
-
-
-def _assigned(option: str, values: list[str], form: str = "NAME=FILE") -> dict[str, str]:
-    """NAME=FILE options by name; a name given twice raises ``InputError``."""
-    found: dict[str, str] = {}
-    for value in values:
-        name, _, file = (part.strip() for part in value.partition("="))
-        if not name or not file:
-            raise InputError(f"{option} {value!r} is not of the form {form}")
-        if name in found:
-            raise InputError(f"{option} names {name} twice")
-        found[name] = file
-    return found
 
 
 def _pair(option: str, name: str) -> tuple[str, str]:

@@ -1,32 +1,194 @@
-"""``blicer translate`` and ``blicer induce``: translations of some words, or of all."""
+"""Using files and results: ``blicer inspect``, ``evaluate``, ``translate`` and ``induce``."""
 
 from __future__ import annotations
 
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Argument, Exit, Option, echo
+from typer import Argument, Exit, FileBinaryRead, Option, echo
 
 import blicer
+from blicer import dictionary, inspection
 from blicer.cli import app, options
 from blicer.config import AUTO
-from blicer.dictionary import FORMATS, format_of
-from blicer.dictionary import induce as write_dictionary
-from blicer.errors import EXIT_FAILURE, FileError, InputError
-from blicer.files import check_writable
+from blicer.errors import EXIT_FAILURE, BlicerError, FileError, InputError
+from blicer.files import atomic_write, check_writable
+from blicer.io.dictionary import tsv_row
 from blicer.progress import note
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from blicer.evaluation import Evaluation, System
     from blicer.translator import Translation
+
+MOST_SHOWN = 12  # values of a list
+_KINDS = f"Read it as {options.listed(inspection.KINDS)}."
+_FORMATS = f"{options.listed(dictionary.FORMATS)}; by default by the file's ending."
+
+
+@app.command()
+def inspect(
+    file: Annotated[Path, Argument(help="Vectors, a dictionary, a space or a translator.")],
+    kind: Annotated[str | None, Option("--as", help=_KINDS)] = None,
+    encoding: options.Encoding = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Say what a vector or dictionary file contains and what is wrong with it.
+
+    Exit code 2 when it cannot be read at all.
+
+    Example: `blicer inspect seeds.en-fr.tsv`
+    """
+    try:
+        facts = inspection.inspect(file, kind=kind, encoding=encoding)
+    except BlicerError as error:
+        if as_json:
+            options.echo_json({"file": str(file), "error": str(error)}, indent=None)
+            raise Exit(error.exit_code) from error
+        raise
+    if as_json:
+        options.echo_json(facts)
+        return
+    problems = facts.pop("problems")
+    echo(f"{facts.pop('file')}: {facts.pop('kind')}")
+    for name, value in facts.items():
+        echo(f"  {name.replace('_', ' '):<18}{_shown(value)}")
+    echo("\n    ".join(["  to know:", *problems]) if problems else "  nothing to report")
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_shown(one)}" for name, one in value.items())
+    if isinstance(value, (list, tuple)):
+        if len(value) > MOST_SHOWN:
+            return f"{len(value)} values (--json prints them)"
+        return ", ".join(
+            " - ".join(map(str, one)) if isinstance(one, list) else _shown(one) for one in value
+        )
+    return "-" if value is None else str(value)
+
+
+@app.command()
+def evaluate(
+    system: Annotated[Path, Argument(metavar="SYSTEM", help="Folder of a space or translator.")],
+    test: Annotated[Path | None, Argument(metavar="TEST", help="Test dictionary.")] = None,
+    source: Annotated[Path | None, Option(help="Source vectors, instead of SYSTEM.")] = None,
+    target: Annotated[Path | None, Option(help="Target vectors, instead of SYSTEM.")] = None,
+    max_words: options.MaxWords = None,
+    compare: Annotated[Path | None, Option(help="Other system: paired bootstrap test.")] = None,
+    per_query: Annotated[Path | None, Option(help="TSV file for every query's rank.")] = None,
+    min_p1: Annotated[float | None, Option(min=0, max=1, help="Exit code 1 below it.")] = None,
+    bootstrap: Annotated[int, Option(min=0, help="Draws for the intervals.")] = 1000,
+    seed: Annotated[int, Option(min=0, help="Seed of the draws.")] = 0,
+    keep_case: options.KeepCase = False,
+    split_targets: Annotated[str | None, Option(help="Between the targets in a cell.")] = None,
+    encoding: options.Encoding = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """P@1, P@5, P@10 and MRR in both directions, with 95 % intervals (JSON: fractions).
+
+    Over the queries that are in the vocabularies, and over all queries.
+
+    Example: `blicer evaluate en-fr.space test.en-fr.tsv --json`
+
+    Example: `blicer evaluate --source en.vec --target fr.vec test.en-fr.tsv`
+    """
+    from blicer.evaluation import compare as compare_evaluations
+
+    if (source is None) != (target is None):
+        raise InputError("--source and --target go together: one vector file for each language")
+    if source is not None and test is not None:
+        raise InputError("give either SYSTEM, or --source and --target, not both")
+    test_file = test if source is None else system
+    if test_file is None:
+        raise InputError("the test dictionary is missing: blicer evaluate SYSTEM TEST")
+    if per_query is not None:
+        check_writable(per_query)
+    lexicon = blicer.Lexicon.load(
+        test_file, lowercase=not keep_case, encoding=encoding, split_targets=split_targets
+    )
+    if source is not None and target is not None:
+        left = options.load_vectors(source, None, max_words, keep_case)
+        right = options.load_vectors(target, None, max_words, keep_case)
+        first: System = blicer.Space(left, right, method="files")
+        name = f"{source}, {target}"
+    else:
+        name, first = str(system), load_system(system)
+    for sentence in lexicon.coverage(first.source, first.target).lines():
+        note(sentence)
+    result = blicer.evaluate(first, lexicon, bootstrap=bootstrap, seed=seed)
+    output: dict[str, Any] = {"system": name, "test": str(test_file), **result.to_dict()}
+    tables = [result.table(name)]
+    if compare is not None:
+        other = blicer.evaluate(load_system(compare), lexicon, bootstrap=bootstrap, seed=seed)
+        difference = compare_evaluations(result, other, bootstrap=bootstrap or 1000, seed=seed)
+        output["other"] = {"system": str(compare), **other.to_dict()}
+        output["comparison"] = difference.to_dict()
+        tables += [other.table(str(compare)), difference.table(f"{name} minus {compare}")]
+    if per_query is not None:
+        _write_per_query(per_query, first, lexicon, result)
+    if as_json:
+        options.echo_json(output)
+    else:
+        options.echo_tables(*tables)
+    if min_p1 is not None and result.forward["p@1"] < min_p1:
+        note(f"forward P@1 is {result.forward['p@1']:.3f}, below {min_p1}")
+        raise Exit(EXIT_FAILURE)
+
+
+def load_system(path: Path) -> System:
+    """A saved space or translator."""
+    if (path / "translator.json").is_file():
+        return blicer.Translator.load(path)
+    if (path / "space.json").is_file():
+        return blicer.Space.load(path)
+    problem = "is neither a space nor a translator" if path.is_dir() else "does not exist"
+    if path.is_file():
+        problem = "is a file (vectors go with --source and --target)"
+    raise FileError(path, f"{problem}; expected a folder with space.json or translator.json")
+
+
+def _write_per_query(
+    path: Path, system: System, lexicon: blicer.Lexicon, result: Evaluation
+) -> None:
+    """One line a query: direction, query, rank (0: none), in vocabulary, best guess, golds."""
+    from blicer.evaluation import answerable_queries
+
+    with atomic_write(path) as file:
+        file.write(tsv_row(("direction", "query", "rank", "in_vocabulary", "guess", "gold")))
+        for name, scores in result.directions():
+            reverse = name == "backward"
+            gold = lexicon.reverse() if reverse else lexicon
+            sides = (system.target, system.source) if reverse else (system.source, system.target)
+            _, queries, _ = answerable_queries(gold, *sides)
+            guesses = iter(best_guesses(system, queries, reverse))
+            rows = zip(scores.words, scores.ranks, scores.answerable, strict=True)
+            for word, rank, known in rows:
+                guess, golds = next(guesses) if known else "", "; ".join(gold.targets[word])
+                file.write(tsv_row((name, word, str(rank), str(int(known)), guess, golds)))
+
+
+def best_guesses(system: Any, queries: NDArray[np.int64], reverse: bool) -> list[str]:
+    """The first answer of a translator (which has ``best``) or of a space to each query."""
+    answers = system.source if reverse else system.target
+    if hasattr(system, "best"):
+        rows = system.best(queries, reverse=reverse)
+    else:
+        rows = system.retriever.search(1, queries, reverse=reverse).indices[:, 0]
+    return [answers.words[row] for row in rows]
 
 
 @app.command()
 def translate(
     translator: options.TranslatorFolder,
     words: Annotated[list[str] | None, Argument(help="Words; or --file, or a pipe.")] = None,
-    file: Annotated[Path | None, Option(help="Words, one a line.")] = None,
+    file: Annotated[FileBinaryRead | None, Option(help="Words, one a line.")] = None,
     k: options.K = 1,
     reverse: options.Reverse = False,
     min_confidence: options.MinConfidence = 0.0,
@@ -39,20 +201,39 @@ def translate(
 
     Example: `blicer translate en-fr house dog -k 3`
     """
-    asked = _words(words, file)
-    if not asked:
+    if words and file is not None:
+        raise InputError("give either words or --file, not both")
+    if not words and (file is not None or not sys.stdin.isatty()):
+        stream = file or sys.stdin.buffer
+        try:
+            lines = stream.read().decode("utf-8-sig").split("\n")
+        except UnicodeDecodeError as error:
+            raise FileError(stream.name, f"is not UTF-8 ({error})") from error
+        words = [line.strip() for line in lines if line.strip()]
+    if not words:
         raise InputError("there is nothing to translate: give words, --file FILE, or a pipe")
     loaded = blicer.Translator.load(translator, device=device or AUTO)
-    found = loaded.translate_stream(asked, k, reverse=reverse, min_confidence=min_confidence)
+    found = loaded.translate_stream(words, k, reverse=reverse, min_confidence=min_confidence)
     known = 0
     for entry in found:
         known += entry.known
         if as_json:
             options.echo_json(asdict(entry), indent=None)
         else:
-            echo(_line(entry))
+            echo(f"{entry.word}\t{_answer(entry)}")
     if not known:
         raise Exit(EXIT_FAILURE)
+
+
+def _answer(entry: Translation) -> str:
+    if not entry.known:
+        near = f"; near: {', '.join(entry.near)}" if entry.near else ""
+        return f"(not in the vocabulary{near})"
+    cells = []
+    for candidate in entry.candidates:
+        sure = "" if candidate.confidence is None else f" ({candidate.confidence:.2f})"
+        cells.append(f"{candidate.word}{sure}")
+    return "\t".join(cells) or "(nothing sure enough)"
 
 
 @app.command()
@@ -63,9 +244,7 @@ def induce(
     k: options.K = 1,
     reverse: options.Reverse = False,
     min_confidence: options.MinConfidence = 0.0,
-    format: Annotated[
-        str | None, Option(help=f"{options.listed(FORMATS)}; by default by the file's ending.")
-    ] = None,
+    format: Annotated[str | None, Option(help=_FORMATS)] = None,
     device: options.Device = None,
     as_json: options.AsJson = False,
 ) -> None:
@@ -75,12 +254,12 @@ def induce(
 
     Example: `blicer induce en-fr -n 20000 -k 3 --min-confidence 0.5 -o en-fr.tsv`
     """
-    format_of(output, format)
+    dictionary.format_of(output, format)
     if output.is_dir():
         raise FileError(output, "is a folder; expected the name of a dictionary file")
     check_writable(output)
     loaded = blicer.Translator.load(translator, device=device or AUTO)
-    done = write_dictionary(
+    done = dictionary.induce(
         loaded,
         output,
         words=words,
@@ -89,42 +268,9 @@ def induce(
         reverse=reverse,
         format=format,
     )
-    note(
-        f"wrote {done.entries} entries for {done.translated} of {done.words} words to {done.path}"
-        + (f"; {done.words - done.translated} had nothing sure enough" if min_confidence else "")
-    )
+    unsure = f"; {done.words - done.translated} had nothing sure enough" if min_confidence else ""
+    counts = f"{done.entries} entries for {done.translated} of {done.words} words"
+    note(f"wrote {counts} to {done.path}{unsure}")
     if as_json:
-        counts = {"words": done.words, "translated": done.translated, "entries": done.entries}
-        options.echo_json({"output": str(done.path), **counts}, indent=None)
-
-
-def _words(words: list[str] | None, file: Path | None) -> list[str]:
-    if words and file is not None:
-        raise InputError("give either words or --file, not both")
-    if words:
-        return words
-    try:
-        if file is not None:
-            text = file.read_bytes().decode("utf-8-sig")
-        elif sys.stdin is not None and not sys.stdin.isatty():
-            text = sys.stdin.buffer.read().decode("utf-8-sig")
-        else:
-            return []
-    except OSError as error:
-        raise FileError(file or "-", f"cannot be read ({error.strerror})") from error
-    except UnicodeDecodeError as error:
-        raise FileError(file or "standard input", f"is not UTF-8 ({error})") from error
-    return [line.strip() for line in text.split("\n") if line.strip()]
-
-
-def _line(entry: Translation) -> str:
-    if not entry.known:
-        near = f"; near: {', '.join(entry.near)}" if entry.near else ""
-        return f"{entry.word}\t(not in the vocabulary{near})"
-    if not entry.candidates:
-        return f"{entry.word}\t(nothing sure enough)"
-    cells = []
-    for candidate in entry.candidates:
-        sure = "" if candidate.confidence is None else f" ({candidate.confidence:.2f})"
-        cells.append(f"{candidate.word}{sure}")
-    return entry.word + "\t" + "\t".join(cells)
+        facts = {key: getattr(done, key) for key in ("words", "translated", "entries")}
+        options.echo_json({"output": str(done.path), **facts}, indent=None)
