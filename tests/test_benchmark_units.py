@@ -216,7 +216,7 @@ def test_the_plan_is_the_product(dataset: Dataset, encoder: Path) -> None:
         ),
         ({"systems": ["C"]}, "there is no system 'C'"),
         ({"templates": ["T99"]}, "template"),
-        ({"alphas": [2.0]}, "alpha = 2.0"),
+        ({"alphas": [2.0]}, "alpha is 2.0"),
         ({"pairs": []}, "nothing to run"),
         ({"pairs": ["en-fi"]}, "blicer data get"),
         ({"setups": ["zero-shot"]}, "the pivot en is one of the two languages"),

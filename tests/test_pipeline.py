@@ -335,7 +335,7 @@ def test_bad_input_is_one_sentence(
         train(*sides, few, config)
     with pytest.raises(InputError, match="there is no space 'vecmop'"):
         train(*sides, seeds, config.replace(space="vecmop"))
-    with pytest.raises(InputError, match="holdout = -1"):
+    with pytest.raises(InputError, match="holdout is -1"):
         train(*sides, seeds, config.replace(holdout=-1))
     with pytest.raises(InputError, match="there is no scorer 'magic'"):
         train(*sides, seeds, config.replace(space="procrustes", scorers=("magic",)))
