@@ -169,7 +169,7 @@ def in_words(words: list[str], translator: Translator, test: Lexicon) -> list[Re
     if not words:
         return []
     rows = np.array([translator.source.lookup[word] for word in words])
-    plain = translator.space.retriever.search(1, rows).indices[:, 0]
+    plain = translator.space.best(rows)
     found = translator.translate(words, 1)
     return [
         {

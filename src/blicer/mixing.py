@@ -120,6 +120,9 @@ class Mixture:
         """The paper's mixture with a given λ."""
         return cls({CSLS: 1 - lam, scorer: lam})
 
+    def __str__(self) -> str:
+        return ", ".join(f"{name} {weight:.2f}" for name, weight in self.weights.items())
+
     @property
     def names(self) -> list[str]:
         return list(self.weights)

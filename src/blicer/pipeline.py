@@ -438,6 +438,5 @@ def choose(view: HeldOutView | None, config: Config) -> tuple[Mixture, Calibrati
     if lam is not None:
         mixture = Mixture(Mixture.fixed(lam, names[1]).weights, mixture.curve, len(view.parts))
     else:
-        shown = ", ".join(f"{name} {weight:.2f}" for name, weight in mixture.weights.items())
-        note(f"mixing weights chosen on {len(view.parts)} held-out words: {shown}")
+        note(f"mixing weights chosen on {len(view.parts)} held-out words: {mixture}")
     return mixture, calibrate(mixture.combine(view.parts), view.is_gold, seed=config.seed)
