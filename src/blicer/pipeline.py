@@ -221,10 +221,9 @@ def make_aligner(config: Config) -> Aligner:
     kind = aligner_class(config.space)
     mode = config.space_mode or kind.usual_mode(config.preset)
     settings = {"device": config.device, **config.space_settings}
-    settings = {key: value for key, value in settings.items() if key in kind.setting_names()}
-    known = config.space_mode or mode in kind.presets
-    made: Aligner = kind.preset(mode, **settings) if known else kind.configured(settings)
-    return made
+    if config.space_mode or mode in kind.presets:
+        return kind.preset(mode, **settings)
+    return kind.configured(settings)
 
 
 # -- split ----------------------------------------------------------------------------------------

@@ -126,6 +126,4 @@ def echo_json(value: Any, *, indent: int | None = 2) -> None:
 
 def echo_tables(*tables: Any) -> None:
     """Tables on standard output, never narrower than they need (a pipe has no width)."""
-    console = Console(markup=False, width=None if sys.stdout.isatty() else 200)
-    for table in tables:
-        console.print(table)
+    Console(markup=False, width=None if sys.stdout.isatty() else 200).print(*tables)

@@ -238,10 +238,7 @@ def induce(
 
     Example: `blicer induce en-fr -n 20000 -k 3 --min-confidence 0.5 -o en-fr.tsv`
     """
-    dictionary.format_of(output, format)
-    if output.is_dir():
-        raise FileError(output, "is a folder; expected the name of a dictionary file")
-    check_writable(output)
+    dictionary.check_output(output, format)  # now, not after the translator is loaded
     loaded = blicer.Translator.load(translator, device=device or AUTO)
     done = dictionary.induce(
         loaded,
