@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import blicer.align
-from blicer.benchmark.results import Results
-from blicer.benchmark.unit import DONE
+from blicer.benchmark.results import DONE, load_units
 from blicer.embeddings import Embeddings
 from blicer.evaluation import evaluate
 from blicer.files import read_json, write_json
@@ -127,7 +126,7 @@ def is_current(kept: dict[str, Any], chosen: Any) -> bool:
 def from_units(folder: Path) -> dict[str, dict[str, Any]]:
     """What ``blicer benchmark run`` measured of spaces alone, on the same data and queries."""
     cells = {}
-    for outcome in Results(folder).outcomes():
+    for outcome in load_units(folder):
         unit = outcome["unit"]
         usual = unit["max_words"] == MAX_WORDS and not unit["space_mode"]
         if outcome["status"] != DONE or not usual or unit["space"] not in METHODS:

@@ -25,8 +25,7 @@ from typing import Any
 
 from benchmarks.spaces_table import dictionary, vectors
 from blicer.align.vecmap import VecMap
-from blicer.benchmark.run import ZERO_SHOT_WORDS, first_words
-from blicer.benchmark.systems import choose_mixture, measure
+from blicer.benchmark.run import ZERO_SHOT_WORDS, choose_mixture, first_words, measure
 from blicer.config import Config
 from blicer.errors import InputError
 from blicer.evaluation import evaluate

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from blicer.benchmark.plan import Dataset, Digests, Matrix, Unit, make_units
+from blicer.benchmark.plan import Dataset, Matrix, Unit, make_units
 from blicer.benchmark.results import Result
 from blicer.benchmark.run import attempt, describe
 
@@ -87,7 +87,7 @@ def plan(dataset: Dataset, encoder: Path | str, **matrix: Any) -> list[Unit]:
         "encoders": [str(encoder)],
         "settings": SETTINGS,
     }
-    return make_units(Matrix(**{**usual, **matrix}), dataset, Digests())[0]
+    return make_units(Matrix(**{**usual, **matrix}), dataset)[0]
 
 
 @dataclass(frozen=True)

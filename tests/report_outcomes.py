@@ -101,7 +101,6 @@ def outcome(
         "pairs_scored": 56_000,
         "seeds_used": 4000,
         "held_out": 800,
-        "dropped": {},
         "systems": found,
     }
 

@@ -44,7 +44,7 @@ def test_settings_are_the_constructors() -> None:
             VecMap,
             "supervised",
             {"words": "many"},
-            "words is 'many'; expected a whole number at least 1",
+            "words is 'many'; expected a whole number of at least 1",
         ),
         (VecMap, "supervised", {"words": True}, "words is True; expected a whole number"),
         (VecMap, "supervised", {"self_learning": 1}, "self_learning is 1; expected true or false"),
@@ -55,7 +55,7 @@ def test_settings_are_the_constructors() -> None:
             "keep_start is 0; expected a number above 0 and at most 1",
         ),
         (VecMap, "supervised", {"keep_factor": 1}, "keep_factor is 1; expected a number above 1"),
-        (VecMap, "supervised", {"words": 0}, "words is 0; expected a whole number at least 1"),
+        (VecMap, "supervised", {"words": 0}, "words is 0; expected a whole number of at least 1"),
         (VecMap, "supervised", {"init": "magic"}, "init is 'magic'; expected one of seeds"),
     ],
 )

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import blicer.benchmark.systems as systems_module
+import blicer.benchmark.run as run_module
 import blicer.lite
 import blicer.pipeline
 import blicer.scorers.use_cosine
@@ -22,20 +22,15 @@ from blicer.align.procrustes import Procrustes
 from blicer.benchmark.plan import (
     CannotRun,
     Dataset,
-    Digests,
     Matrix,
     Unit,
+    check_systems,
+    content_digest,
+    default_system,
     make_units,
     setup_name,
 )
-from blicer.benchmark.run import failed, run_unit
-from blicer.benchmark.systems import (
-    check_systems,
-    default_system,
-    gold_ranks,
-    paired_gain,
-    scorers_for,
-)
+from blicer.benchmark.run import failed, gold_ranks, paired_gain, run_unit
 from blicer.config import Config
 from blicer.embeddings import Embeddings
 from blicer.errors import InputError, MissingDependency
@@ -132,22 +127,17 @@ def test_no_setup(given: str) -> None:
         setup_name(given)
 
 
-def test_digests_follow_content_and_are_taken_once(tmp_path: Path) -> None:
+def test_digests_follow_content(tmp_path: Path) -> None:
     import hashlib
 
     file = tmp_path / "data" / "a"
     file.parent.mkdir()
-    file.write_bytes(b"one")
-    digests = Digests(tmp_path / "digests.json")
-    assert digests.of(file) == hashlib.sha256(b"one").hexdigest()
-    digests.known = dict.fromkeys(digests.known, "remembered")
-    digests.save()
-    assert Digests(tmp_path / "digests.json").of(file) == "remembered"
-    file.write_bytes(b"other")
-    assert digests.of(file) == hashlib.sha256(b"other").hexdigest()
-    assert digests.of(file, tmp_path / "none") == digests.of(file.parent) == digests.of(file)
-    (tmp_path / "digests.json").write_text("[1")
-    assert Digests(tmp_path / "digests.json").known == {}
+    for content in (b"one", b"other"):
+        file.write_bytes(content)
+        expected = hashlib.sha256(content).hexdigest()
+        assert content_digest([file]) == content_digest([file.parent]) == expected
+        assert content_digest([file, tmp_path / "none"]) == expected
+    assert content_digest([]) == ""
 
 
 # -- keys ----------------------------------------------------------------------------------------
@@ -276,7 +266,7 @@ def test_points_that_cannot_be_do_not_stop_the_others(dataset: Dataset) -> None:
     matrix = Matrix(
         pairs=("en-fr", "fr-ru"), setups=("5k", "unsupervised"), spaces=("procrustes", "vecmap")
     )
-    units, problems = make_units(matrix, dataset, Digests())
+    units, problems = make_units(matrix, dataset)
     assert {(unit.target, unit.setup, unit.config.space) for unit in units} == {
         ("fr", "5k", "procrustes"),
         ("fr", "5k", "vecmap"),
@@ -302,12 +292,7 @@ def test_another_lite_makes_another_c2(dataset: Dataset, monkeypatch: pytest.Mon
 
 def test_systems() -> None:
     assert check_systems(["tuned", "A"]) == ("space", "A", "tuned")
-    assert scorers_for(["space", "A", "B", "tuned+endings"]) == (
-        "use-cosine",
-        "spelling",
-        "endings",
-        "cross-encoder",
-    )
+    assert check_systems(["tuned", "tuned+endings"], "zero-shot") == ("space", "tuned")
     assert default_system(Config.resolve(overrides={"encoder": "lite"})) == "tuned+endings"
     assert default_system(Config.resolve()) == "tuned"
     fixed = Config.resolve(overrides={"encoder": "lite", "mixing_weight": 0.5})
@@ -365,7 +350,7 @@ def measured(
         return scores
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(systems_module, "score_candidates", watched)
+        patch.setattr(run_module, "score_candidates", watched)
         outcome = run_unit(task, dataset, tmp_path_factory.mktemp("work"))
     return outcome, seen
 
@@ -488,16 +473,16 @@ def test_units_share_spaces_and_each_reports_its_whole_time(
     dataset: Dataset, encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     aligned = []
-    align = Procrustes.align
+    fit = Procrustes.fit
 
-    def slow(self: Procrustes, *arguments: Any) -> Any:
+    def slow(self: Procrustes, *arguments: Any, **options: Any) -> Any:
         import time
 
         aligned.append(arguments)
         time.sleep(0.3)
-        return align(self, *arguments)
+        return fit(self, *arguments, **options)
 
-    monkeypatch.setattr(Procrustes, "align", slow)
+    monkeypatch.setattr(Procrustes, "fit", slow)
     first, second = plan(dataset, encoder, alphas=[0.0, 1.0])
     outcomes = [run_unit(task, dataset, tmp_path) for task in (first, second)]
     assert len(aligned) == 2  # without the held-out words, and on all seeds
@@ -537,19 +522,16 @@ def test_only_the_space_trains_nothing(
     assert outcome["systems"]["space"]["weights"] == {"csls": 1.0}
 
 
-def test_a_missing_package_drops_its_systems_alone(
-    dataset: Dataset, encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_missing_package_is_said_before_the_work(
+    dataset: Dataset, encoder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def missing() -> None:
         raise MissingDependency("usem", "The scorer use-cosine", extra="use")
 
     monkeypatch.setattr(blicer.scorers.use_cosine, "_load_encoder", missing)
-    (task,) = plan(dataset, encoder, systems=["A", "B"])
-    outcome = run_unit(task, dataset, tmp_path)
-    assert list(outcome["systems"]) == ["space"]
-    assert set(outcome["dropped"]) == {"A", "B"}
-    assert "pip install 'blicer[use]'" in outcome["dropped"]["A"]
-    assert outcome["status"] == "done"
+    with pytest.raises(MissingDependency, match=r"pip install 'blicer\[use\]'"):
+        plan(dataset, encoder, systems=["A", "tuned"])
+    assert plan(dataset, encoder, systems=["tuned"])
 
 
 def test_a_given_lambda_is_for_one_scorer(dataset: Dataset, encoder: Path, tmp_path: Path) -> None:
@@ -611,7 +593,7 @@ def test_setups_without_seeds_of_the_pair(
     assert set(starts) == {"identical"}
     assert outcome["systems"]["tuned"]["forward"]["queries"] == 30
     assert outcome["systems"]["tuned"]["default"]
-    assert ("tuned+endings" in outcome["dropped"]) == (setup == "zero-shot")
+    assert ("tuned+endings" not in outcome["systems"]) == (setup == "zero-shot")
     assert not list((tmp_path / "work").glob("*reranker-*"))
     # Another test dictionary makes no difference to what is chosen.
     test.write_text("".join(f"{word(i, source)}\t{word(i + 1, target)}\n" for i in range(40)))

@@ -10,14 +10,14 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from blicer import plots
 from blicer.cli import app
-from blicer.demo import moved, page, run
+from blicer.demo import page, run
 from blicer.errors import FileError, MissingDependency
+from blicer.pages import render
 from blicer.starter import load
 from blicer.translator import Translator
 from tiny_models import tiny_encoder
@@ -166,13 +166,8 @@ def test_command_runs_again_over_its_output_and_prints_json_alone(
     assert len(Translator.load(folder / "translator").source) == 1500
 
 
-def test_show_prints_scores_words_and_what_comes_next(
-    results: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from blicer.cli.demo import show
-
-    show(results)
-    text = capsys.readouterr().out
+def test_the_terminal_shows_scores_words_and_what_comes_next(results: Any) -> None:
+    text = render("demo.txt.j2", **results)
     after = results["systems"][-1]["forward"]
     assert f"{100 * after['p@1']:.1f} (" in text
     for row in results["changes"]["corrected"]:
@@ -206,17 +201,6 @@ def test_an_output_that_is_a_file_is_refused_before_the_work(tmp_path: Path) -> 
     with pytest.raises(FileError, match="is a file"):
         run(path, **PLAN)
     assert path.read_text() == "mine"
-
-
-def test_moved_by_hand() -> None:
-    class Result:
-        def __init__(self, ranks: list[int]) -> None:
-            self.ranks = np.array(ranks)
-
-    before, after = Result([1, 2, 1, 0, 9]), Result([1, 1, 3, 0, 1])
-    corrected, spoiled = moved(before, after)  # type: ignore[arg-type]
-    assert corrected.tolist() == [1, 4]
-    assert spoiled.tolist() == [2]
 
 
 def test_a_missing_package_is_said_before_the_work(

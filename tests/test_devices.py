@@ -13,8 +13,8 @@ from blicer.errors import InputError
     ("name", "said"),
     [
         ("gpu", "is not known"),
-        ("meta", "is not supported"),
-        ("xpu", "is not supported"),
+        ("meta", "is not known"),
+        ("cuda:x", "is not known"),
         ("", "is not known"),
     ],
 )
@@ -24,11 +24,12 @@ def test_what_cannot_be_used_is_said(name: str, said: str) -> None:
 
 
 def test_cuda_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(InputError, match="no CUDA device"):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    assert resolve_device().type in ("mps", "cpu")
+    with pytest.raises(InputError, match="there are 0 cuda devices"):
         resolve_device("cuda")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    assert resolve_device() == torch.device("cuda")
     assert resolve_device("cuda:0") == torch.device("cuda:0")
-    with pytest.raises(InputError, match="there are 1 of them"):
+    with pytest.raises(InputError, match="there are 1 cuda devices"):
         resolve_device("cuda:7")

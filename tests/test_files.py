@@ -83,8 +83,11 @@ def test_a_folder_of_ours_may_be_replaced_if_it_holds_nothing_else(tmp_path: Pat
     (place / "notes.txt").write_text("precious")
     with pytest.raises(FileError, match=r"holds 'notes.txt', which is not of a space"):
         check_replaceable(place, "space.json", "a space")
-    (place / "space.json").write_text('{"format": "x"}')  # of an earlier version: it lists nothing
-    check_replaceable(place, "space.json", "a space")
+    (place / "notes.txt").unlink()
+    for damaged in ('{"format": "x"}', "[]", "{"):  # nobody knows what belongs to it
+        (place / "space.json").write_text(damaged)
+        with pytest.raises(FileError, match=r"holds 'vectors'|is not JSON"):
+            check_replaceable(place, "space.json", "a space")
 
 
 def test_a_folder_that_cannot_be_replaced_is_found_before_the_work(

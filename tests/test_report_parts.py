@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import shlex
 import statistics
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from blicer.benchmark.cells import holm, main_cells, read, setup_order, tally
-from blicer.benchmark.report import commands
 from blicer.pages import Strong, fill, html_cell, markdown
 from report_outcomes import outcome, write_units
 
@@ -22,11 +19,6 @@ from report_outcomes import outcome, write_units
 def cells_of(outcomes):
     with TemporaryDirectory() as folder:
         return read(write_units(Path(folder), outcomes))[-1]
-
-
-def commands_of(outcomes):
-    with TemporaryDirectory() as folder:
-        return commands(read(write_units(Path(folder), outcomes))[0])
 
 
 def step_down(p_values: list[float], level: float) -> list[bool]:
@@ -160,70 +152,6 @@ def test_setups_in_order():
     given_order = ["zero-shot", "500", "own", "1k", "unsupervised", "5k", "k", "²"]
     ordered = sorted(given_order, key=setup_order)
     assert ordered == ["5k", "1k", "500", "unsupervised", "zero-shot", "k", "own", "²"]
-
-
-def units_of(command: str) -> set[tuple[str, ...]]:
-    """What a command line asks for, read as a shell would."""
-    words = shlex.split(command)
-    assert words[:3] == ["blicer", "benchmark", "run"]
-    options: dict[str, list[str]] = {}
-    for name, value in zip(words[4::2], words[5::2], strict=True):
-        options[name.removeprefix("--")] = value.split(",")
-    lists = ["pairs", "setups", "spaces", "encoders", "templates", "alphas", "training-seeds"]
-    return set(itertools.product(*(options.get(name, [""]) for name in lists)))
-
-
-@given(
-    st.sets(
-        st.tuples(
-            st.sampled_from(["fr", "ru", "fi"]),
-            st.sampled_from(["5k", "1k"]),
-            st.sampled_from(["c1", "vecmap"]),
-            st.sampled_from(["T1", "T2"]),
-            st.sampled_from([0.0, 0.5]),
-            st.sampled_from([33, 34]),
-        ),
-        min_size=1,
-        max_size=20,
-    )
-)
-def test_the_commands_make_these_units_and_no_others(units):
-    systems = {"space": (0.4, 0.4), "tuned": (0.5, 0.5)}
-    outcomes = [
-        outcome(systems, target=target, setup=setup, space=space, template=template, alpha=alpha,
-                training_seed=seed)
-        for target, setup, space, template, alpha, seed in units
-    ]  # fmt: skip
-    expected = {
-        (
-            f"en-{target}",
-            setup,
-            space,
-            "lite",
-            "" if template == "T1" else template,  # what lite has unless told otherwise
-            "" if alpha == 0 else f"{alpha:g}",
-            str(seed),
-        )
-        for target, setup, space, template, alpha, seed in units
-    }
-    found = [units_of(command) for command in commands_of(outcomes)]
-    assert set().union(*found) == expected
-    assert sum(map(len, found)) == len(expected)
-
-
-def test_a_whole_matrix_is_one_command():
-    systems = {"space": (0.4, 0.4), "tuned": (0.5, 0.5)}
-    outcomes = [
-        outcome(systems, target=target, setup=setup, space=space, settings={"n_neg": 8, "x": "a b"})
-        for target in ("fr", "ru")
-        for setup in ("5k", "1k")
-        for space in ("vecmap", "rcsls")
-    ]
-    assert commands_of(outcomes) == [
-        "blicer benchmark run xling --data DATA --pairs en-fr,en-ru --setups 5k,1k "
-        "--spaces rcsls,vecmap --encoders lite --training-seeds 33 --systems space,tuned "
-        "--max-words 60000 --set n_neg=8 --set 'x=a b' -o OUT"
-    ]
 
 
 def test_numbers_as_text():

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from report_outcomes import failure, outcome, report, tables
+from pathlib import Path
+
+from blicer.benchmark.report import write_report
+from blicer.benchmark.results import Results
+from report_outcomes import failure, outcome, report, tables, write_units
 from test_report import HEADLINE
 
 SYSTEMS = {"space": (0.4, 0.4), "tuned": (0.5, 0.5)}
@@ -94,6 +98,10 @@ def test_coverage_and_remarks_stand_at_the_top() -> None:
     assert "7 of 9 test pairs are seed pairs too (en-fr 5k VecMap)." in head
 
 
-def test_an_own_folder_is_named_as_the_command_takes_it() -> None:
-    for folder, named in (("my-own", "./own"), ("my-muse", "./muse"), ("mine", "mine")):
-        assert f"blicer benchmark run {named} " in report([outcome(SYSTEMS, dataset=folder)])
+def test_the_commands_that_were_typed_are_listed(tmp_path: Path) -> None:
+    folder = write_units(tmp_path, [outcome(SYSTEMS)])
+    for command in ("blicer one", "blicer two", "blicer one"):
+        Results(folder).remember(command)
+    text = write_report(folder)[0].read_text(encoding="utf-8")
+    assert "```\nblicer one\nblicer two\n```" in text
+    assert "The same again" not in report([outcome(SYSTEMS)])

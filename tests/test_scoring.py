@@ -1,10 +1,7 @@
-"""Pair tokens against the tokenizer's own, scores against one forward pass a pair, the cache."""
+"""Pair tokens against the tokenizer's own, scores against one forward pass a pair."""
 
 from __future__ import annotations
 
-import sqlite3
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from blicer.crossencoder.model import Reranker
-from blicer.crossencoder.scoring import ScoreCache, distinct_pairs
+from blicer.crossencoder.scoring import distinct_pairs
 from blicer.crossencoder.tokens import PairEncoder, longest_first
 from blicer.encoders.loading import load_encoder, resolve_precision, token_batches
 from blicer.errors import InputError
@@ -63,11 +60,10 @@ def test_assembled_pairs_are_the_tokenizers_own(
 ) -> None:
     tokenizer = loaded[kind][1]
     encoder = PairEncoder(tokenizer, max_length)
-    assert encoder._layout is not None
+    assert encoder._layout
     left = [a for a in texts for _ in texts]
     right = [b for _ in texts for b in texts]
-    # _assemble, not encode: encode would fall back when it disagrees, and hide a fault.
-    ours = encoder._assemble(left, right, encoder._layout)
+    ours = encoder._assemble(left, right)
     rows = np.arange(len(left))
     theirs = tokenizer(
         left, right, truncation=True, max_length=max_length, padding=True, return_tensors="pt"
@@ -84,14 +80,14 @@ def test_falls_back_to_the_tokenizer_when_it_cannot_assemble(
     tokenizer = loaded["bert"][1]
     left, right, _ = toy_pairs(20)
     straight = PairEncoder(tokenizer, 20).encode(left, right)
+    monkeypatch.setattr(PairEncoder, "_agrees", lambda _: False)
     odd = PairEncoder(tokenizer, 20)
-    monkeypatch.setattr(odd, "_agrees", lambda *_: False)
     indirect = odd.encode(left, right)
-    assert odd._layout is None
+    assert not odd._layout
     assert np.array_equal(straight.ids, indirect.ids)
     assert np.array_equal(straight.types, indirect.types)
     monkeypatch.setattr(tokenizer, "truncation_side", "left")
-    assert PairEncoder(tokenizer, 20)._layout is None
+    assert not PairEncoder(tokenizer, 20)._layout
 
 
 def test_padding_on_the_left(
@@ -174,9 +170,6 @@ def test_equal_pairs_are_scored_once(
         rows.append(len(inputs["input_ids"]))
         return real(*args, **inputs)
 
-    monkeypatch.setattr(
-        "blicer.crossencoder.scoring.input_names", lambda _: {"input_ids", "attention_mask"}
-    )
     monkeypatch.setattr(reranker.model, "forward", counted)
     reranker.score(["a", "b", "a", "a"], ["b", "a", "b", "c"])
     assert sum(rows) == 3
@@ -199,77 +192,3 @@ def test_half_precision_only_where_it_helps(monkeypatch: pytest.MonkeyPatch) -> 
     assert resolve_precision("fp32", CPU, large) is None
     with pytest.raises(InputError, match="precision is 'int8'"):
         resolve_precision("int8", CPU, large)
-
-
-# -- the cache ---------------------------------------------------------------------------------
-
-
-def test_cache_gives_back_what_it_was_given(tmp_path: Path) -> None:
-    cache = ScoreCache(tmp_path, "model one")
-    scores = np.array([0.1, 1 / 3, 1.0], dtype=np.float32)
-    cache.put(["a", "\udc80", "ab"], ["b", "c", ""], scores)
-    again = ScoreCache(tmp_path, "model one").get(["ab", "\udc80", "a", "b"], ["", "c", "b", "a"])
-    assert again.tolist()[:3] == scores[::-1].tolist()
-    assert np.isnan(again[3])
-    # ("ab", "") and ("a", "b") are different pairs, and another model has no scores yet.
-    assert np.isnan(ScoreCache(tmp_path, "model two").get(["a"], ["b"])).all()
-
-
-def test_cached_pairs_are_not_scored_again(
-    folders: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    left, right, _ = toy_pairs(10)
-    reranker = Reranker(folders["electra"], device="cpu")
-    reranker.score_cache = tmp_path
-    monkeypatch.setattr("blicer.crossencoder.model.PAIRS_PER_WRITE", 4)
-    first = reranker.score(left, right)
-    monkeypatch.setattr(
-        "blicer.crossencoder.model.score_tokens", lambda *_: pytest.fail("all was in the cache")
-    )
-    again = Reranker(folders["electra"], device="cpu")
-    again.score_cache = tmp_path
-    assert np.array_equal(again.score(left, right), first)
-
-
-def test_damaged_cache_starts_anew(tmp_path: Path) -> None:
-    cache = ScoreCache(tmp_path, "f")
-    cache.put(["a"], ["b"], np.array([0.5], dtype=np.float32))
-    for path in tmp_path.iterdir():
-        path.write_bytes(b"not a database, but long enough to be read as one" * 100)
-    assert np.isnan(cache.get(["a"], ["b"])).all()
-    cache.put(["a"], ["b"], np.array([0.5], dtype=np.float32))
-    assert cache.get(["a"], ["b"]).tolist() == [0.5]
-
-
-def test_cache_that_cannot_be_written_does_not_stop_the_work(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("in the way")
-    cache = ScoreCache(tmp_path / "file", "f")
-    cache.put(["a"], ["b"], np.array([0.5], dtype=np.float32))
-    assert np.isnan(cache.get(["a"], ["b"])).all()
-
-
-def test_full_disk_while_caching(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: Any, **__: Any) -> None:
-        raise sqlite3.OperationalError("database or disk is full")
-
-    cache = ScoreCache(tmp_path, "f")
-    monkeypatch.setattr("blicer.crossencoder.scoring.sqlite3.connect", full)
-    cache.put(["a"], ["b"], np.array([0.5], dtype=np.float32))
-    assert np.isnan(cache.get(["a"], ["b"])).all()
-
-
-WRITER = """
-import sys, numpy as np
-from blicer.crossencoder.scoring import ScoreCache
-cache, start = ScoreCache(sys.argv[1], "f"), int(sys.argv[2])
-for i in range(start, start + 40):
-    cache.put([str(i)], ["x"], np.array([i / 100], dtype=np.float32))
-"""
-
-
-def test_processes_that_race_lose_nothing(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", WRITER, str(tmp_path)]
-    writers = [subprocess.Popen([*command, str(start)]) for start in (0, 20, 40)]
-    assert [writer.wait() for writer in writers] == [0, 0, 0]
-    found = ScoreCache(tmp_path, "f").get([str(i) for i in range(80)], ["x"] * 80)
-    np.testing.assert_allclose(found, np.arange(80) / 100, atol=1e-7)

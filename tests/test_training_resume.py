@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import signal
 import subprocess
@@ -13,10 +14,11 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 
 from blicer.crossencoder import training
-from blicer.crossencoder.model import Reranker, checkpoint_folder
+from blicer.crossencoder.model import Reranker
 from tiny_models import tiny_encoder, toy_pairs
 
 SETTINGS: dict[str, Any] = {
@@ -29,14 +31,31 @@ sys.path.insert(0, {tests!r})
 from tiny_models import toy_pairs
 from blicer.crossencoder import training
 from blicer.crossencoder.model import Reranker
+from blicer.encoders import tuning
+tuning.SECONDS = tuning.SHARE = 0  # a checkpoint after every step
 step = training.Run._step
 def slow(run, number):  # leaves the test time to kill it between two steps, or in one
     time.sleep(0.02)
     return step(run, number)
 training.Run._step = slow
 reranker = Reranker({encoder!r}, **{settings!r})
-reranker.fit(*toy_pairs(60), output_dir=sys.argv[1], checkpoint_steps=1)
+reranker.fit(*toy_pairs(60), output_dir=sys.argv[1])
 """
+
+
+@pytest.fixture(autouse=True)
+def checkpoint_after_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("blicer.encoders.tuning.SECONDS", 0)
+    monkeypatch.setattr("blicer.encoders.tuning.SHARE", 0)
+
+
+def checkpoint_of(model: Path) -> Path:
+    return model.with_name(f"{model.name}.checkpoint.safetensors")
+
+
+def steps_in(checkpoint: Path) -> int:
+    with safe_open(checkpoint, "pt") as file:
+        return len(json.loads(file.metadata()["state"])["report"]["losses"])
 
 
 @pytest.fixture(scope="module")
@@ -64,14 +83,10 @@ def test_killed_run_goes_on_to_the_same_weights(
         tests=str(Path(__file__).parent), encoder=str(encoder), settings=SETTINGS
     )
     command = [sys.executable, "-c", script, str(place)]
-    state = checkpoint_folder(place)
-
-    def reached(step: int) -> bool:
-        return any(int(path.name[5:]) >= step for path in state.glob("step-*"))
-
+    state = checkpoint_of(place)
     process = subprocess.Popen(command)
     deadline = time.monotonic() + 100
-    while process.poll() is None and not reached(7):
+    while process.poll() is None and not (state.exists() and steps_in(state) >= 7):
         assert time.monotonic() < deadline
         time.sleep(0.005)
     os.kill(process.pid, signal.SIGKILL)
@@ -116,13 +131,13 @@ def test_every_kind_of_state_comes_back(
     left, right, labels = toy_pairs(60)
     extra: dict[str, Any] = {"validation": (left[:20], right[:20], labels[:20])}
     expected = Reranker(encoder, **settings).fit(left, right, labels, **extra)
-    extra |= {"output_dir": tmp_path / "model", "checkpoint_steps": 4}
+    extra |= {"output_dir": tmp_path / "model"}
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):  # noqa: PT012
         stop_at(patch, step)
         Reranker(encoder, **settings).fit(left, right, labels, **extra)
     resumed = Reranker(encoder, **settings).fit(left, right, labels, **extra)
     assert resumed.report_ is not None
-    assert resumed.report_.resumed_from == step // 4 * 4
+    assert resumed.report_.resumed_from == step
     assert same_bits(resumed.model.state_dict(), expected.model.state_dict())
     assert expected.report_ is not None
     assert resumed.report_.losses == expected.report_.losses
@@ -132,29 +147,27 @@ def test_every_kind_of_state_comes_back(
 def interrupted(encoder: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch, pytest.raises(Killed):  # noqa: PT012
         stop_at(patch, 10)
-        Reranker(encoder, **SETTINGS).fit(*toy_pairs(60), output_dir=place, checkpoint_steps=4)
+        Reranker(encoder, **SETTINGS).fit(*toy_pairs(60), output_dir=place)
 
 
-@pytest.mark.parametrize("damage", ["cut", "flip", "state", "missing", "half"])
+@pytest.mark.parametrize("damage", ["cut", "flip", "no state", "half"])
 def test_damaged_checkpoint_is_not_trusted(
     encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
 ) -> None:
     place = tmp_path / "model"
     interrupted(encoder, place, monkeypatch)
-    (state,) = checkpoint_folder(place).iterdir()
-    weights = state / "weights.safetensors"
-    content = bytearray(weights.read_bytes())
+    state = checkpoint_of(place)
+    assert list(tmp_path.iterdir()) == [state]
+    content = bytearray(state.read_bytes())
     if damage == "cut":
-        weights.write_bytes(content[:-100])
+        state.write_bytes(content[:-100])
     elif damage == "flip":
         content[-50] ^= 1
-        weights.write_bytes(content)
-    elif damage == "state":
-        (state / "state.json").write_text("{")
-    elif damage == "missing":
-        weights.unlink()
+        state.write_bytes(content)
+    elif damage == "no state":
+        save_file(load_file(state), state)
     else:  # what a kill in the middle of writing leaves behind
-        state.rename(state.with_name(f".{state.name}.x.part"))
+        state.rename(state.with_suffix(".part"))
     done = Reranker(encoder, **SETTINGS).fit(*toy_pairs(60), output_dir=place)
     assert done.report_ is not None
     assert done.report_.resumed_from == 0
@@ -192,15 +205,6 @@ def test_finished_run_is_loaded_not_repeated(
         Reranker(encoder, **SETTINGS, seed=1).fit(*toy_pairs(60), output_dir=place)
 
 
-def test_a_users_files_in_the_folder_of_checkpoints_stay(encoder: Path, tmp_path: Path) -> None:
-    mine = checkpoint_folder(tmp_path / "model") / "notes.txt"
-    mine.parent.mkdir()
-    mine.write_text("mine")
-    reranker = Reranker(encoder, **SETTINGS)
-    reranker.fit(*toy_pairs(60), output_dir=tmp_path / "model", checkpoint_steps=4)
-    assert [path.name for path in mine.parent.iterdir()] == ["notes.txt"]
-
-
 def test_full_disk_at_a_checkpoint_does_not_stop_training(
     encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -210,7 +214,7 @@ def test_full_disk_at_a_checkpoint_does_not_stop_training(
     expected = Reranker(encoder, **SETTINGS).fit(*toy_pairs(60))
     monkeypatch.setattr("blicer.encoders.tuning.save_file", full)
     done = Reranker(encoder, **SETTINGS)
-    done.fit(*toy_pairs(60), output_dir=tmp_path / "model", checkpoint_steps=4)
+    done.fit(*toy_pairs(60), output_dir=tmp_path / "model")
     assert same_bits(done.model.state_dict(), expected.model.state_dict())
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 

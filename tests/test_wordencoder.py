@@ -34,9 +34,9 @@ def one_by_one(folder: Path, words: list[str], max_length: int) -> np.ndarray:
 
 
 def test_vectors_are_those_of_the_model_itself(folder: Path) -> None:
-    encoder = WordEncoder(folder, device="cpu", precision="fp32")
+    encoder = WordEncoder(folder, device="cpu")
     np.testing.assert_allclose(encoder.encode(WORDS), one_by_one(folder, WORDS, 6), atol=1e-5)
-    longer = WordEncoder(folder, max_length=12, device="cpu", precision="fp32")
+    longer = WordEncoder(folder, max_length=12, device="cpu")
     np.testing.assert_allclose(longer.encode(WORDS), one_by_one(folder, WORDS, 12), atol=1e-5)
 
 
@@ -44,7 +44,7 @@ def test_a_killed_run_goes_on(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(wordencoder, "PART", 2)
-    encoder = WordEncoder(folder, device="cpu", precision="fp32")
+    encoder = WordEncoder(folder, device="cpu")
     whole = encoder.encode(WORDS)
     really, asked = encoder._encode, []
 
@@ -67,7 +67,7 @@ def test_a_killed_run_goes_on(
 
 
 def test_a_damaged_part_is_made_again(folder: Path, tmp_path: Path) -> None:
-    encoder = WordEncoder(folder, device="cpu", precision="fp32")
+    encoder = WordEncoder(folder, device="cpu")
     whole = encoder.encode(WORDS, cache=tmp_path)
     (part,) = tmp_path.rglob("*.npy")
     part.write_bytes(part.read_bytes()[:40])

@@ -9,30 +9,35 @@ that the paper fixes for each setup are in ``PRESETS``; what an encoder needs be
 from __future__ import annotations
 
 import dataclasses
-import numbers
+import math
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import Field, dataclass, field
 from difflib import get_close_matches
 from functools import lru_cache
+from numbers import Integral, Real
+from operator import ge, gt, le, lt
 from pathlib import Path
-from typing import Any, get_origin, get_type_hints
+from typing import Any
 
 from blicer.errors import FileError, InputError
+from blicer.files import read_text_as
 from blicer.templates import Template
 
 AUTO = "auto"
-SPACE, PAIRS, CROSS_ENCODER = "space", "training pairs", "cross-encoder"
+SPACE, PAIRS, TRAINING = "space", "training pairs", "cross-encoder"
 CHOICE, RUN = "reranking", "run"
 _ALIASES = {"lambda": "mixing_weight"}
-_SUGGESTIONS = {"lr": "learning_rate", "model": "encoder"}  # guesses that are spelt too differently
+_GUESSES = {"lr": "learning_rate", "model": "encoder"}  # that are spelt too differently
 
 # The paper's setups (docs/method.md §3).
+_MANY_SEEDS = {"n_aug": 0, "n_rep": 8, "delta": 0.1, "alpha": 0.7, "epochs": 3}
+_FEW_SEEDS = {"n_aug": 4000, "n_rep": 4, "delta": 0.2, "alpha": 1.0, "epochs": 5}
 PRESETS: dict[str, dict[str, Any]] = {
-    "supervised": {"n_aug": 0, "n_rep": 8, "delta": 0.1, "alpha": 0.7, "epochs": 3},
-    "semi_supervised": {"n_aug": 4000, "n_rep": 4, "delta": 0.2, "alpha": 1.0, "epochs": 5},
-    "unsupervised": {"n_aug": 4000, "n_rep": 4, "delta": 0.2, "alpha": 1.0, "epochs": 5},
-    "zero_shot": {"n_aug": 0, "n_rep": 8, "delta": 0.1, "alpha": 0.7, "epochs": 3},
+    "supervised": _MANY_SEEDS,
+    "semi_supervised": _FEW_SEEDS,
+    "unsupervised": _FEW_SEEDS,
+    "zero_shot": _MANY_SEEDS,
 }
 ENOUGH_FOR_SUPERVISED = 3000
 DEFAULT_ENCODER = "lite"
@@ -73,25 +78,75 @@ ENCODERS: dict[str, EncoderDefaults] = {
         c2={"epochs": 1, "learning_rate": 1e-4, "train_table": False, "weight": 0.5},
     ),
 }
-_PAPER_ENCODER = EncoderDefaults()
+
+# -- declaring and checking a setting --------------------------------------------------------------
+
+_LIMITS = {
+    "low": (ge, "of at least"),
+    "above": (gt, "above"),
+    "high": (le, "at most"),
+    "below": (lt, "below"),
+}
+# By annotation: the type that a value gets, the types that it may have, and both in words.
+_KINDS: dict[str, tuple[Any, Any, str]] = {
+    "str": (str, str, "a text"),
+    "bool": (bool, bool, "true or false"),
+    "int": (int, Integral, "a whole number"),
+    "float": (float, Real, "a number"),
+    "tuple[str, ...]": (tuple, (list, tuple), "a list of names"),
+    "Mapping[str, Any]": (dict, Mapping, "a table of settings"),
+}
 
 
 def setting(
-    default: Any,
-    group: str,
-    help: str,
-    *,
-    low: float | None = None,
-    high: float | None = None,
-    above: bool = False,
-    choices: tuple[str, ...] = (),
+    default: Any, help: str, group: str = "", *, choices: Iterable[str] = (), **limits: float
 ) -> Any:
-    """Declare a field: default, who uses it, what it means, its range (``above`` excludes low)."""
-    limits = {"low": low, "high": high, "above": above, "choices": choices}
-    metadata = {"group": group, "help": help, **limits}
+    """Declare a field: its default, what it means, who uses it, and which values it may have.
+
+    ``choices`` are the texts allowed. ``low`` and ``high`` bound numbers, as do ``above`` and
+    ``below``, which are excluded themselves.
+    """
+    metadata = {"help": help, "group": group, "choices": [*choices], "limits": limits}
     if isinstance(default, dict):
         return field(default_factory=dict, metadata=metadata)
     return field(default=default, metadata=metadata)
+
+
+def check_value(declared: Field[Any], value: Any) -> Any:
+    """Return the value in the setting's own type; a wrong one raises ``InputError``."""
+    for kind in str(declared.type).split(" | "):
+        if kind == "None":
+            if value is None:
+                return None
+        elif _fits(value, kind, declared):
+            return _KINDS[kind][0](value)
+    raise InputError(f"{declared.name} is {value!r}; expected {expectation(declared)}")
+
+
+def expectation(declared: Field[Any]) -> str:
+    """Which values a setting may have, in words."""
+    choices, limits = declared.metadata["choices"], declared.metadata["limits"]
+    words = [f"one of {', '.join(choices)}" if len(choices) > 1 else choices[0]] if choices else []
+    within = " and ".join(f"{_LIMITS[name][1]} {bound}" for name, bound in limits.items())
+    for kind in str(declared.type).split(" | "):
+        if kind != "None" and not (kind == "str" and choices):
+            words.append(f"{_KINDS[kind][2]} {within}".strip())
+    return " or ".join(words)
+
+
+def _fits(value: Any, kind: str, declared: Field[Any]) -> bool:
+    if not isinstance(value, _KINDS[kind][1]) or isinstance(value, bool) != (kind == "bool"):
+        return False
+    choices, limits = declared.metadata["choices"], declared.metadata["limits"]
+    if kind == "str":
+        return value in choices if choices else bool(value.strip() or declared.default == "")
+    if kind in ("int", "float"):
+        bounds = (_LIMITS[name][0](value, bound) for name, bound in limits.items())
+        return math.isfinite(value) and all(bounds)
+    return kind != "tuple[str, ...]" or all(isinstance(one, str) for one in value)
+
+
+# -- the settings ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,83 +157,73 @@ class Config:
     needs, a TOML file and explicit values, in that order.
     """
 
-    preset: str = setting("supervised", RUN, f"setup of the paper: {', '.join(PRESETS)}")
-    encoder: str = setting(
-        "xlm-roberta-large", CROSS_ENCODER, "lite (embedded), a Hugging Face name, or a folder"
-    )
+    preset: str = setting("supervised", f"setup of the paper: {', '.join(PRESETS)}", RUN)
+    encoder: str = setting("xlm-roberta-large", "lite, a Hugging Face name, or a folder", TRAINING)
 
-    space: str = setting("vecmap", SPACE, "method that aligns the two vector sets")
-    space_mode: str = setting("", SPACE, "mode of the method; empty: the one that fits the preset")
-    space_settings: dict[str, Any] = setting({}, SPACE, "settings of the method")
-    k_csls: int = setting(10, SPACE, "neighbours that make up a word's hubness", low=1)
+    space: str = setting("vecmap", "method that aligns the two vector sets", SPACE)
+    space_mode: str = setting("", "mode of the method; empty: the one that fits the preset", SPACE)
+    space_settings: Mapping[str, Any] = setting({}, "settings of the method", SPACE)
+    k_csls: int = setting(10, "neighbours that make up a word's hubness", SPACE, low=1)
 
-    n_aug: int = setting(0, PAIRS, "silver pairs added to the positives", low=0)
-    n_freq: int = setting(20_000, PAIRS, "most frequent words that silver pairs start from", low=1)
-    n_aug_pool: int = setting(6_000, PAIRS, "silver candidates kept in each direction", low=1)
-    n_neg: int = setting(28, PAIRS, "nearest neighbours on each side of a positive", low=1)
-    n_rep: int = setting(8, PAIRS, "how many times more a positive appears than a negative", low=0)
-    delta: float = setting(0.1, PAIRS, "a negative scores at least its positive - delta", low=0)
-    alpha: float = setting(0.7, PAIRS, "how far labels follow CSLS (0: not at all)", low=0, high=1)
+    n_aug: int = setting(0, "silver pairs added to the positives", PAIRS, low=0)
+    n_freq: int = setting(20_000, "most frequent words that silver pairs start from", PAIRS, low=1)
+    n_aug_pool: int = setting(6_000, "silver candidates kept in each direction", PAIRS, low=1)
+    n_neg: int = setting(28, "nearest neighbours on each side of a positive", PAIRS, low=1)
+    n_rep: int = setting(8, "how many times more a positive appears than a negative", PAIRS, low=0)
+    delta: float = setting(0.1, "a negative scores at least its positive - delta", PAIRS, low=0)
+    alpha: float = setting(0.7, "how far labels follow CSLS (0: not at all)", PAIRS, low=0, high=1)
     weigh_positives: int = setting(
-        0, PAIRS, "1: weigh a positive 1 + n_rep (faster); 0: repeat it (paper)", low=0, high=1
+        0, "1: weigh a positive 1 + n_rep (faster); 0: repeat it (paper)", PAIRS, low=0, high=1
     )
-    template: str = setting("T15", PAIRS, "text around a word: T1 to T16, or a text with [w]")
+    template: str = setting("T15", "text around a word: T1 to T16, or a text with [w]", PAIRS)
 
-    epochs: int = setting(3, CROSS_ENCODER, "passes over the training pairs", low=1)
-    learning_rate: float = setting(1.2e-5, CROSS_ENCODER, "of AdamW", low=0, above=True)
-    weight_decay: float = setting(0.01, CROSS_ENCODER, "of AdamW", low=0)
-    batch_size: int = setting(256, CROSS_ENCODER, "pairs a step", low=1)
-    max_length: int = setting(20, CROSS_ENCODER, "tokens of both texts and separators", low=4)
-    warmup: float = setting(0.1, CROSS_ENCODER, "share of steps with a rising rate", low=0, high=1)
-    seed: int = setting(33, CROSS_ENCODER, "of all random draws in training", low=0, high=2**32 - 1)
-    max_grad_norm: float = setting(1.0, CROSS_ENCODER, "gradients are clipped", low=0, above=True)
+    epochs: int = setting(3, "passes over the training pairs", TRAINING, low=1)
+    learning_rate: float = setting(1.2e-5, "of AdamW", TRAINING, above=0)
+    weight_decay: float = setting(0.01, "of AdamW", TRAINING, low=0)
+    batch_size: int = setting(256, "pairs a step", TRAINING, low=1)
+    max_length: int = setting(20, "tokens of both texts and separators", TRAINING, low=4)
+    warmup: float = setting(0.1, "share of steps with a rising rate", TRAINING, low=0, high=1)
+    seed: int = setting(33, "of all random draws in training", TRAINING, low=0, high=2**32 - 1)
+    max_grad_norm: float = setting(1.0, "gradients are clipped", TRAINING, above=0)
     micro_batch_size: int = setting(
-        0, CROSS_ENCODER, "pairs in one forward pass; 0: a whole batch on a GPU, 64 on a CPU", low=0
+        0, "pairs in one forward pass; 0: a whole batch on a GPU, 64 on a CPU", TRAINING, low=0
     )
     freeze_embeddings: float = setting(
-        0.0, CROSS_ENCODER, "share of the first steps with frozen word pieces", low=0, high=1
+        0.0, "share of the first steps with frozen word pieces", TRAINING, low=0, high=1
     )
     embedding_lr: float = setting(
-        1.0, CROSS_ENCODER, "learning rate of the word pieces, as a multiple of the others'", low=0
+        1.0, "learning rate of the word pieces, as a multiple of the others'", TRAINING, low=0
     )
     layer_decay: float = setting(
-        1.0, CROSS_ENCODER, "learning rate of a layer / of the one above", low=0, high=1, above=True
+        1.0, "learning rate of a layer / of the one above", TRAINING, above=0, high=1
     )
     average_last: float = setting(
-        0.0, CROSS_ENCODER, "share of the last steps whose weights are averaged", low=0, high=1
+        0.0, "share of the last steps whose weights are averaged", TRAINING, low=0, high=1
     )
-    lora_rank: int = setting(0, CROSS_ENCODER, "rank of LoRA updates (needs peft); 0: off", low=0)
+    lora_rank: int = setting(0, "rank of LoRA updates (needs peft); 0: off", TRAINING, low=0)
     early_stopping: int = setting(
-        0, CROSS_ENCODER, "stop after so many looks without a better held-out loss; 0: off", low=0
+        0, "stop after so many looks without a better held-out loss; 0: off", TRAINING, low=0
     )
-    looks_per_epoch: int = setting(
-        2, CROSS_ENCODER, "how often an epoch the held-out loss is measured", low=1
-    )
+    looks_per_epoch: int = setting(2, "looks at the held-out loss an epoch", TRAINING, low=1)
 
-    scorers: tuple[str, ...] = setting((), CHOICE, "mixed with CSLS; empty: what the encoder needs")
-    n_cand: int = setting(28, CHOICE, "candidates a word that are reranked", low=1)
+    scorers: tuple[str, ...] = setting((), "mixed with CSLS; empty: what the encoder needs", CHOICE)
+    n_cand: int = setting(28, "candidates a word that are reranked", CHOICE, low=1)
     mixing_weight: float | None = setting(
-        None, CHOICE, "the paper's lambda; auto: chosen on held-out seeds", low=0, high=1
+        None, "the paper's λ; auto: by held-out seeds", CHOICE, choices=[AUTO], low=0, high=1
     )
-    holdout: float = setting(
-        0.15, CHOICE, "held-out share of seeds; 0 needs a lambda", low=0, high=0.99
-    )
-    folds: int = setting(
-        0, CHOICE, "cross-validation folds instead of one part; 0: by encoder and seeds", low=0
-    )
-    split_seed: int = setting(
-        33, CHOICE, "of the draw of held-out words; apart from `seed`, so that runs compare", low=0
-    )
-    refit: bool = setting(True, CHOICE, "fit everything again on all seeds after the choice")
+    holdout: float = setting(0.15, "held-out share of seeds; 0 needs a λ", CHOICE, low=0, high=0.99)
+    folds: int = setting(0, "cross-validation folds; 0: by encoder and seeds", CHOICE, low=0)
+    split_seed: int = setting(33, "of the draw of held-out words", CHOICE, low=0)
+    refit: bool = setting(True, "fit everything again on all seeds after the choice", CHOICE)
 
-    device: str = setting(AUTO, RUN, "auto, cpu, cuda, cuda:1 or mps")
+    device: str = setting(AUTO, "auto, cpu, cuda, cuda:1 or mps", RUN)
     precision: str = setting(
-        AUTO, RUN, "of the encoder's passes", choices=(AUTO, "fp32", "bf16", "fp16")
+        AUTO, "of the encoder's passes", RUN, choices=(AUTO, "fp32", "bf16", "fp16")
     )
 
     def __post_init__(self) -> None:
         for name in _settings():
-            object.__setattr__(self, name, check_value(name, getattr(self, name)))
+            object.__setattr__(self, name, _checked_value(name, getattr(self, name)))
         if self.early_stopping and self.average_last:
             raise InputError("early_stopping and average_last both choose the weights; give one")
 
@@ -196,11 +241,12 @@ class Config:
         The later one wins. The preset itself and the encoder may be named by any of them
         (otherwise: supervised, and the paper's encoder).
         """
-        values = dict(_checked(defaults or {}))
-        values.update(read_toml(file) if file is not None else {})
-        values.update(_checked(overrides or {}))
-        if preset is not None:
-            values["preset"] = preset_name(preset)
+        values = {
+            **_checked(defaults or {}),
+            **(read_toml(file) if file is not None else {}),
+            **_checked(overrides or {}),
+            **({"preset": preset_name(preset)} if preset is not None else {}),
+        }
         base = PRESETS[values.get("preset", "supervised")]
         needs = encoder_defaults(values.get("encoder", "")).settings
         return cls(**{**base, **needs, **values})
@@ -224,12 +270,9 @@ class Config:
 
     def only(self, *groups: str) -> dict[str, Any]:
         """The settings of these groups, as plain values: what a cached stage depends on."""
-        settings = _settings()
-        return {
-            name: value
-            for name, value in self.to_dict().items()
-            if settings[name][0].metadata["group"] in groups
-        }
+        names = [n for n, declared in _settings().items() if declared.metadata["group"] in groups]
+        values = self.to_dict()
+        return {name: values[name] for name in names}
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as they are saved."""
@@ -243,16 +286,14 @@ class Config:
 
 
 def encoder_defaults(encoder: str) -> EncoderDefaults:
-    return ENCODERS.get(encoder, _PAPER_ENCODER)
+    return ENCODERS.get(encoder, EncoderDefaults())
 
 
 def preset_name(name: str) -> str:
     """``semi-supervised`` and ``Semi Supervised`` are the same preset; unknown ones raise."""
     key = "_".join(str(name).lower().replace("-", " ").replace("_", " ").split())
     if key not in PRESETS:
-        near = get_close_matches(key, PRESETS, n=1)
-        hint = f" (did you mean {near[0]!r}?)" if near else ""
-        raise InputError(f"preset = {name!r}: expected one of {', '.join(PRESETS)}{hint}")
+        raise InputError(f"preset is {name!r}; expected one of {', '.join(PRESETS)}")
     return key
 
 
@@ -275,12 +316,15 @@ def describe() -> list[dict[str, Any]]:
         {
             "name": name,
             "default": defaults[name],
-            "expected": _expectation(declared, kind),
+            "expected": expectation(declared),
             "group": declared.metadata["group"],
             "help": declared.metadata["help"],
         }
-        for name, (declared, kind) in _settings().items()
+        for name, declared in _settings().items()
     ]
+
+
+# -- reading settings ------------------------------------------------------------------------------
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:
@@ -290,93 +334,27 @@ def read_toml(path: str | Path) -> dict[str, Any]:
     else:
         import tomli as tomllib  # type: ignore[import-not-found]
 
-    path = Path(path)
+    values = read_text_as("TOML", tomllib.loads, path)
     try:
-        with path.open("rb") as file:
-            return _checked(tomllib.load(file))
-    except OSError as error:
-        raise FileError(path, f"cannot be read ({error.strerror or error})") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise FileError(path, f"is not TOML ({error})") from error
+        return _checked(values)
     except InputError as error:
         raise FileError(path, str(error)) from error
 
 
 def parse_assignments(assignments: Iterable[str]) -> dict[str, Any]:
     """Turn ``["alpha=0.5", "n_rep=4"]``, as the command line gives them, into checked values."""
-    values: dict[str, Any] = {}
+    values = {}
     for assignment in assignments:
         key, equals, text = assignment.partition("=")
         if not equals:
             raise InputError(f"--set {assignment}: expected NAME=VALUE, for instance alpha=0.5")
-        name = _known(key)
-        values[name] = check_value(name, _from_text(name, text.strip()))
-    return values
-
-
-def check_value(name: str, value: Any) -> Any:
-    """Return the value in the setting's own type; a wrong one raises ``InputError``."""
-    declared, kind = _settings()[name]
-    if name == "preset":
-        return preset_name(value)
-    if name == "template":
-        return Template.parse(value).name
-    if declared.default is None and (value is None or value == AUTO):
-        return None
-    if not _fits(value, declared, kind):
-        raise InputError(f"{name} = {value!r}: expected {_expectation(declared, kind)}")
-    return kind(value)
-
-
-def _fits(value: Any, declared: Field[Any], kind: type) -> bool:
-    low, high, above = (declared.metadata[key] for key in ("low", "high", "above"))
-    if kind is str:
-        choices = declared.metadata["choices"] or [value]
-        filled = isinstance(value, str) and (value.strip() or declared.default == "")
-        return bool(filled and value in choices)
-    if kind is tuple:
-        return isinstance(value, (list, tuple)) and all(isinstance(one, str) for one in value)
-    if kind in (bool, dict):
-        return isinstance(value, kind)
-    number = numbers.Integral if kind is int else numbers.Real
-    if isinstance(value, bool) or not isinstance(value, number):
-        return False
-    # An infinite number, or NaN, fails one of the comparisons.
-    least = value > low if above else value >= low
-    return bool(least and value <= (sys.float_info.max if high is None else high))
-
-
-def _expectation(declared: Field[Any], kind: type) -> str:
-    if declared.metadata["choices"]:
-        return f"one of {', '.join(declared.metadata['choices'])}"
-    if kind not in (int, float):
-        return _KINDS[kind]
-    low, high, above = (declared.metadata[key] for key in ("low", "high", "above"))
-    if high is not None:
-        span = f"above {low} and up to {high}" if above else f"from {low} to {high}"
-    else:
-        span = f"greater than {low}" if above else f"of at least {low}"
-    return f"{_KINDS[kind]} {span}" + (f", or {AUTO!r}" if declared.default is None else "")
-
-
-def _checked(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {(name := _known(key)): check_value(name, value) for key, value in values.items()}
-
-
-def _known(key: str) -> str:
-    """The setting's name, however it is spelt (``N-aug``); unknown ones raise with a suggestion."""
-    name = str(key).strip().lower().replace("-", "_")
-    name = _ALIASES.get(name, name)
-    if name in _settings():
-        return name
-    near = [_SUGGESTIONS[name]] if name in _SUGGESTIONS else get_close_matches(name, _settings())
-    hint = f"did you mean {near[0]!r}?" if near else f"the settings are {', '.join(_settings())}"
-    raise InputError(f"there is no setting {key!r}: {hint}")
+        values[key] = _from_text(_known(key), text.strip())
+    return _checked(values)
 
 
 def _from_text(name: str, text: str) -> Any:
     """Parse the text as the setting's type where it looks like one; checking comes after."""
-    kind = _settings()[name][1]
+    kind = _KINDS[str(_settings()[name].type).split(" | ")[0]][0]
     if kind is tuple:
         return [part.strip() for part in text.split(",") if part.strip()]
     if kind is bool:
@@ -387,22 +365,30 @@ def _from_text(name: str, text: str) -> Any:
         return text
 
 
-_KINDS = {
-    str: "a text",
-    bool: "true or false",
-    int: "a whole number",
-    float: "a number",
-    tuple: "a list of names",
-    dict: "a table of settings",
-}
+def _checked(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {(name := _known(key)): _checked_value(name, value) for key, value in values.items()}
+
+
+def _checked_value(name: str, value: Any) -> Any:
+    if name == "preset":
+        return preset_name(value)
+    if name == "template":
+        return Template.parse(value).name
+    declared = _settings()[name]
+    return check_value(declared, None if declared.default is None and value == AUTO else value)
+
+
+def _known(key: str) -> str:
+    """The setting's name, however it is spelt (``N-aug``); unknown ones raise with a suggestion."""
+    name = str(key).strip().lower().replace("-", "_")
+    name = _ALIASES.get(name, name)
+    if name in _settings():
+        return name
+    near = get_close_matches(_GUESSES.get(name, name), _settings())
+    hint = f"did you mean {near[0]!r}?" if near else f"the settings are {', '.join(_settings())}"
+    raise InputError(f"there is no setting {key!r}: {hint}")
 
 
 @lru_cache(maxsize=1)
-def _settings() -> dict[str, tuple[Field[Any], type]]:
-    """Every setting by name, with its field and its type (one that may be None is a number)."""
-    hints = get_type_hints(Config)
-    kinds = {name: get_origin(hint) or hint for name, hint in hints.items()}
-    return {
-        declared.name: (declared, kinds[declared.name] if kinds[declared.name] in _KINDS else float)
-        for declared in dataclasses.fields(Config)
-    }
+def _settings() -> dict[str, Field[Any]]:
+    return {declared.name: declared for declared in dataclasses.fields(Config)}

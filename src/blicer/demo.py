@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from blicer.config import DEFAULT_ENCODER, Config
 from blicer.errors import FileError
@@ -22,7 +21,7 @@ from blicer.files import atomic_write, check_writable, write_json
 from blicer.progress import note
 
 if TYPE_CHECKING:
-    from blicer.evaluation import DirectionResult, Evaluation
+    from blicer.evaluation import Evaluation, System
     from blicer.lexicon import Lexicon
     from blicer.starter import Starter
     from blicer.translator import Translator
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 Results = dict[str, Any]
 TRANSLATOR, DICTIONARY = "translator", "dictionary.en-ru.tsv"
 PAGE, RESULTS = "index.html", "results.json"
-CORRECTED_SHOWN, SPOILED_SHOWN = 12, 5
+SHOWN = {"corrected": 12, "spoiled": 5}
 
 
 def run(
@@ -58,31 +57,36 @@ def run(
         raise FileError(output, "is a file; expected a folder, or a name that is free")
     environment()  # likewise jinja2: now, not after the training
     check_writable(output / PAGE)
-    clock = Clock()
-    with clock("loading the starter pair"):
+    seconds: dict[str, float] = {}
+
+    @contextmanager
+    def timed(what: str) -> Iterator[None]:
+        note(f"{what} ...")
+        start = time.perf_counter()
+        yield
+        seconds[what] = round(time.perf_counter() - start, 2)
+
+    with timed("loading the starter pair"):
         pair = starter.load()
         if words is not None:
             pair = pair._replace(source=pair.source.head(words), target=pair.target.head(words))
     config = Config.resolve(
         "supervised", defaults={"encoder": DEFAULT_ENCODER}, overrides=settings
     ).for_training(len(pair.seeds))
-    with clock("aligning with Procrustes"):
+    with timed("aligning with Procrustes"):
         aligner = Procrustes(device=config.device)
         procrustes: Any = aligner.align(pair.source, pair.target, pair.seeds)
-    with clock("aligning with VecMap, fitting the reranker"):
+    with timed("aligning with VecMap, fitting the reranker"):
         translator = train(pair.source, pair.target, pair.seeds, config)
-    systems = {"Procrustes, CSLS": procrustes, "VecMap, CSLS": translator.space}
-    systems["VecMap, reranked"] = translator
-    with clock("evaluating on the test dictionary"):
-        results = {"pair": describe(pair), "scorers": list(config.scorers)}
-        results |= measure(systems, translator, pair.test, bootstrap)
-    with clock("writing the translator and a dictionary"):
+    with timed("evaluating on the test dictionary"):
+        results = measure(pair, procrustes, translator, bootstrap)
+    with timed("writing the translator and a dictionary"):
         translator.save(output / TRANSLATOR)
         induced = induce(translator, output / DICTIONARY, words=dictionary_words, k=3)
     results["dictionary"] = {"words": induced.words, "entries": induced.entries}
     files = {"translator": TRANSLATOR, "dictionary": DICTIONARY, "page": PAGE, "results": RESULTS}
     results["files"] = {name: str(output / file) for name, file in files.items()}
-    results["seconds"] = clock.seconds
+    results["seconds"] = seconds
     results["next"] = next_commands(config.scorers)
     write_json(output / RESULTS, results)
     with atomic_write(output / PAGE) as file:
@@ -90,50 +94,29 @@ def run(
     return results
 
 
-class Clock:
-    """Says what comes and keeps how long it took."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-
-    @contextmanager
-    def __call__(self, what: str) -> Iterator[None]:
-        note(f"{what} ...")
-        start = time.perf_counter()
-        yield
-        self.seconds[what] = round(time.perf_counter() - start, 2)
-
-
-def describe(pair: Starter) -> Results:
-    source, target, seeds, test = pair
-    return {
-        "source": source.language,
-        "target": target.language,
-        "source_words": len(source),
-        "target_words": len(target),
-        "dimensions": source.dim,
-        "seed_pairs": len(seeds.indices(source, target)),
-        "test_words": test.coverage(source, target).queries_found,
-        "test_pairs": len(test.indices(source, target)),
-    }
-
-
-def measure(
-    systems: dict[str, Any], translator: Translator, test: Lexicon, bootstrap: int
-) -> Results:
-    """Every system on the test dictionary; what the last changed against the one before it."""
+def measure(pair: Starter, procrustes: System, translator: Translator, bootstrap: int) -> Results:
+    """Both spaces and the translator on the test dictionary; what reranking changed."""
     from blicer.evaluation import compare, evaluate
 
-    scored = {name: evaluate(one, test, bootstrap=bootstrap) for name, one in systems.items()}
-    before, after = list(scored.values())[-2:]
-    calibration = translator.calibration
+    source, target, seeds, test = pair
+    names = ("Procrustes, CSLS", "VecMap, CSLS", "VecMap, reranked")
+    systems = (procrustes, translator.space, translator)
+    scored = [evaluate(system, test, bootstrap=bootstrap) for system in systems]
+    _, before, after = scored
     return {
-        "systems": [{"name": name, **result.to_dict()} for name, result in scored.items()],
+        "pair": {
+            "source_words": len(source),
+            "target_words": len(target),
+            "seed_pairs": len(seeds.indices(source, target)),
+            "test_words": test.coverage(source, target).queries_found,
+        },
+        "systems": [
+            {"name": name, **result.to_dict()} for name, result in zip(names, scored, strict=True)
+        ],
         "gain": compare(after, before, bootstrap=max(bootstrap, 1)).to_dict(),
         "changes": changes(before, after, translator, test),
         "mixture": translator.mixture.to_dict(),
-        "calibration": calibration.to_dict() if calibration else None,
-        "held_out": translator.details.get("held_out"),
+        "calibration": translator.calibration.to_dict() if translator.calibration else None,
     }
 
 
@@ -141,36 +124,27 @@ def changes(
     before: Evaluation, after: Evaluation, translator: Translator, test: Lexicon
 ) -> Results:
     """What reranking put right and what it spoiled, most frequent words first; some as words."""
-    counts = {}
-    for (name, old), (_, new) in zip(before.directions(), after.directions(), strict=True):
-        right, wrong = moved(old, new)
-        counts[name] = {"corrected": len(right), "spoiled": len(wrong)}
-    rows = translator.source.lookup
-    corrected, spoiled = (
-        sorted((before.forward.words[at] for at in places), key=lambda word: rows[word])
-        for places in moved(before.forward, after.forward)
-    )
-    return {
-        "counts": counts,
-        "corrected": in_words(corrected[:CORRECTED_SHOWN], translator, test),
-        "spoiled": in_words(spoiled[:SPOILED_SHOWN], translator, test),
+    moved: dict[str, dict[str, list[str]]] = {}
+    for (direction, old), (_, new) in zip(before.directions(), after.directions(), strict=True):
+        was, is_now = old.ranks == 1, new.ranks == 1
+        masks = {"corrected": ~was & is_now, "spoiled": was & ~is_now}
+        moved[direction] = {
+            kind: [old.words[i] for i in np.flatnonzero(mask)] for kind, mask in masks.items()
+        }
+    shown: Results = {
+        "counts": {
+            name: {kind: len(one) for kind, one in both.items()} for name, both in moved.items()
+        }
     }
-
-
-def moved(
-    before: DirectionResult, after: DirectionResult
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Places of the queries whose first answer became right, and of those it became wrong."""
-    was, is_now = before.ranks == 1, after.ranks == 1
-    return np.flatnonzero(~was & is_now), np.flatnonzero(was & ~is_now)
+    for kind, words in moved["forward"].items():
+        words.sort(key=lambda word: translator.source.lookup[word])
+        shown[kind] = in_words(words[: SHOWN[kind]], translator, test)
+    return shown
 
 
 def in_words(words: list[str], translator: Translator, test: Lexicon) -> list[Results]:
-    if not words:
-        return []
-    rows = np.array([translator.source.lookup[word] for word in words])
+    rows = np.array([translator.source.lookup[word] for word in words], dtype=np.int64)
     plain = translator.space.best(rows)
-    found = translator.translate(words, 1)
     return [
         {
             "word": word,
@@ -179,16 +153,16 @@ def in_words(words: list[str], translator: Translator, test: Lexicon) -> list[Re
             "confidence": entry.candidates[0].confidence if entry.candidates else None,
             "gold": test.targets[word],
         }
-        for word, first, entry in zip(words, plain, found, strict=True)
+        for word, first, entry in zip(words, plain, translator.translate(words, 1), strict=True)
     ]
 
 
 def next_commands(scorers: tuple[str, ...]) -> list[str]:
     """What the user would type next for files of their own."""
     how = "" if "cross-encoder" in scorers else f"--scorers {','.join(scorers)} "
+    files = "my.en.vec my.fr.vec --seeds my-seeds.tsv --source-language en --target-language fr"
     return [
-        "blicer train my.en.vec my.fr.vec --seeds my-seeds.tsv "
-        f"--source-language en --target-language fr {how}-o en-fr",
+        f"blicer train {files} {how}-o en-fr",
         "blicer evaluate en-fr my-test.tsv",
         "blicer induce en-fr -n 20000 --min-confidence 0.5 -o en-fr.tsv",
     ]

@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -25,75 +25,59 @@ LISTED = "files"
 _LITTER = (".DS_Store", "Thumbs.db", "desktop.ini")  # that file managers leave
 
 
-def _sentence(path: Path, error: OSError) -> FileError:
-    reason = error.strerror or str(error)
-    return FileError(path, f"cannot be written ({reason})")
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise FileError(path, f"cannot be written ({error.strerror or error})") from error
 
 
 @contextmanager
 def atomic_write(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
     """Open a temporary file beside ``path`` and move it there once it is complete and on disk."""
     path = followed(path)
-    encoding = None if "b" in mode else "utf-8"
-    temporary: Path | None = None
-    if is_special(path):
-        try:
-            with path.open(mode, encoding=encoding) as file:
+    text: Any = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
+    with _writing(path):
+        if is_special(path):
+            with path.open(mode, **text) as file:
                 yield file
-        except OSError as error:
-            raise _sentence(path, error) from error
-        return
-    try:
+            return
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(
-            dir=path.parent, prefix=f".{path.name}.", suffix=".part"
-        )
-        temporary = Path(name)
-        os.fchmod(descriptor, 0o644)
-        with os.fdopen(
-            descriptor, mode, encoding=encoding, newline=None if encoding is None else "\n"
-        ) as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError as error:
-        raise _sentence(path, error) from error
-    finally:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
+        descriptor, temporary = tempfile.mkstemp(".part", f".{path.name}.", path.parent)
+        try:
+            os.fchmod(descriptor, 0o644)
+            with open(descriptor, mode, **text) as file:
+                yield file
+                file.flush()
+                os.fsync(descriptor)
+            os.replace(temporary, path)
+        finally:
+            Path(temporary).unlink(missing_ok=True)
 
 
 @contextmanager
 def atomic_folder(path: str | Path) -> Iterator[Path]:
     """Fill a temporary folder beside ``path``; it takes the place of ``path`` when complete."""
     path = followed(path)
-    temporary: Path | None = None
-    try:
+    with _writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part"))
-        temporary.chmod(0o755)
-        yield temporary
-        _put_in_place(temporary, path)
-    except OSError as error:
-        raise _sentence(path, error) from error
-    finally:
-        if temporary is not None:
+        temporary = Path(tempfile.mkdtemp(".part", f".{path.name}.", path.parent))
+        try:
+            temporary.chmod(0o755)
+            yield temporary
+            old = temporary.with_suffix(".old")
+            if path.exists():
+                os.replace(path, old)
+            try:
+                os.replace(temporary, path)
+            except OSError:
+                if old.exists():
+                    os.replace(old, path)
+                raise
+            shutil.rmtree(old, ignore_errors=True)
+        finally:
             shutil.rmtree(temporary, ignore_errors=True)
-
-
-def _put_in_place(new: Path, path: Path) -> None:
-    """Move a folder to ``path``; what stood there is put back if that fails."""
-    old = new.with_suffix(".old")
-    if path.exists():
-        os.replace(path, old)
-    try:
-        os.replace(new, path)
-    except OSError:
-        if old.exists():
-            os.replace(old, path)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
 
 
 def followed(path: str | Path) -> Path:
@@ -116,13 +100,9 @@ def check_writable(path: str | Path) -> None:
         raise FileError(path, "is the folder that this runs in; name another one")
     if os.path.ismount(path):
         raise FileError(path, "is a mount point, which cannot be replaced; name a folder in it")
-    folder = path.parent
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise _sentence(path, error) from error
+    with _writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=path.parent).close()
 
 
 def check_replaceable(folder: str | Path, marker: str, what: str) -> None:
@@ -135,26 +115,16 @@ def check_replaceable(folder: str | Path, marker: str, what: str) -> None:
     if not folder.exists():
         return
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else {""}
-    if names and not (folder / marker).is_file():
+    if names and marker not in names:
         raise FileError(folder, f"exists and is not {what}; it is left as it is")
-    listed = _listed(folder / marker) if names else []
-    if listed is None:  # of an earlier version, or damaged
-        return
+    values = read_json(folder / marker) if names else {}
+    listed = values.get(LISTED, ()) if isinstance(values, dict) else ()
     if strange := sorted(names - {marker, *listed, *_LITTER}):
         raise FileError(
             folder,
             f"holds {strange[0]!r}, which is not of {what}; it is left as it is: move that file, "
             "or choose another output",
         )
-
-
-def _listed(marker: Path) -> list[str] | None:
-    try:
-        values = read_json(marker)
-    except FileError:
-        return None
-    listed = values.get(LISTED) if isinstance(values, dict) else None
-    return [str(name) for name in listed] if isinstance(listed, list) else None
 
 
 def write_marker(folder: Path, marker: str, values: dict[str, Any]) -> None:
@@ -169,13 +139,18 @@ def write_json(path: str | Path, value: Any) -> None:
 
 
 def read_json(path: str | Path) -> Any:
+    return read_text_as("JSON", json.loads, path)
+
+
+def read_text_as(kind: str, parse: Callable[[str], Any], path: str | Path) -> Any:
+    """``parse`` the content of a text file; its ``ValueError`` says that it is not ``kind``."""
     path = Path(path)
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return parse(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise FileError(path, f"cannot be read ({error.strerror or error})") from error
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise FileError(path, f"is not JSON ({error})") from error
+    except ValueError as error:
+        raise FileError(path, f"is not {kind} ({error})") from error
 
 
 def cache_folder() -> Path:
@@ -190,29 +165,24 @@ def digest(*parts: Any, length: int = 32) -> str:
 
     The kind and size of every part are hashed with it, so parts never run into each other.
     """
-    total = hashlib.blake2b(digest_size=32)
+    total = hashlib.sha256()
     for part in parts:
         if isinstance(part, np.ndarray):
-            array = np.ascontiguousarray(part)
-            total.update(f"array {array.dtype.str} {array.shape}".encode())
-            total.update(array.data)
-            continue
-        if isinstance(part, bytes):
+            content: Any = np.ascontiguousarray(part).data
+            kind = f"array {part.dtype.str} {part.shape}"
+        elif isinstance(part, bytes):
             kind, content = "bytes", part
         elif isinstance(part, str):
             kind, content = "text", part.encode("utf-8", "surrogatepass")
         else:
-            kind = "json"
-            content = json.dumps(part, default=_as_json, sort_keys=True).encode()
+            kind, content = "json", json.dumps(part, default=_as_json, sort_keys=True).encode()
         total.update(f"{kind} {len(content)} ".encode())
         total.update(content)
     return total.hexdigest()[:length]
 
 
 def _as_json(value: Any) -> Any:
-    if isinstance(value, (list, tuple, set, frozenset)) or hasattr(value, "__iter__"):
-        return list(value)
-    return str(value)
+    return list(value) if hasattr(value, "__iter__") else str(value)
 
 
 def file_sha256(path: str | Path) -> str:

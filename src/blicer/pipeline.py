@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from blicer.align import aligner_class
 from blicer.align.base import Aligner, seed_indices
 from blicer.calibration import Calibration, calibrate
-from blicer.config import CROSS_ENCODER as TRAINING
-from blicer.config import PAIRS, Config
+from blicer.config import PAIRS, TRAINING, Config
 from blicer.encoders.loading import encoder_version
 from blicer.errors import InputError
 from blicer.files import digest

@@ -9,8 +9,7 @@ from __future__ import annotations
 import io
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +21,7 @@ with needed("matplotlib", "drawing", "demo"):
     import matplotlib
     from matplotlib.figure import Figure
 
+logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # it lists missing fonts
 _INK, _GRID = "#737d8c", "#8b96a540"
 _COLOURS = ("#2f7de1", "#e07b22", "#1f9d63", "#a45fd6", "#d6485c", "#1b9aaa", "#8d7a2e", "#7c8796")
 _MARKS = ("o", "s", "^", "D", "v", "P", "X", "*")
@@ -102,7 +102,10 @@ def _line(axes: Any, xs: Any, ys: Any, style: str, label: str, **look: Any) -> N
 
 
 def _svg(draw: Callable[[Any], None], title: str, across: str, up: str) -> str:
-    with _quiet():
+    # Text stays text, names are never read as formulas, the same picture is the same file.
+    chosen = {"svg.fonttype": "none", "svg.hashsalt": "blicer", "text.parse_math": False}
+    with matplotlib.rc_context(chosen), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a glyph that the measuring font lacks
         figure = Figure(figsize=_SIZE, layout="constrained")
         axes = figure.add_subplot(facecolor="none")
         axes.grid(color=_GRID, linewidth=0.8)
@@ -121,18 +124,3 @@ def _svg(draw: Callable[[Any], None], title: str, across: str, up: str) -> str:
         figure.savefig(file, format="svg", transparent=True, metadata=nothing)
     text = file.getvalue()
     return text[text.index("<svg") :]
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Text stays text, names are never read as formulas, the same picture is the same file."""
-    chosen = {"svg.fonttype": "none", "svg.hashsalt": "blicer", "text.parse_math": False}
-    log = logging.getLogger("matplotlib.font_manager")
-    level = log.level
-    with matplotlib.rc_context(chosen), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a glyph that the measuring font lacks
-        log.setLevel(logging.ERROR)
-        try:
-            yield
-        finally:
-            log.setLevel(level)

@@ -9,21 +9,23 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from rich import progress as rich
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 
 SHOW_AFTER_SECONDS = 1.0
 
 console = Console(stderr=True, highlight=False)
 _enabled = False
-_shown: Task | None = None  # of tasks inside tasks only the first shows its bar
+_bars = rich.Progress(
+    rich.TextColumn("{task.description}"),
+    rich.BarColumn(bar_width=30),
+    rich.MofNCompleteColumn(),
+    rich.TimeElapsedColumn(),
+    rich.TimeRemainingColumn(),
+    rich.TextColumn("{task.fields[status]}"),
+    console=console,
+    transient=True,
+)
 
 
 def enable(on: bool = True) -> None:
@@ -46,41 +48,18 @@ class Task:
     """A running piece of work; ``advance`` it and set its ``status``."""
 
     def __init__(self, label: str, total: int | None) -> None:
-        self._label, self._total = label, total
-        self.done, self._status = 0, ""
-        self._started = time.monotonic()
-        self._bar: Progress | None = None
+        self.done, self._started = 0, time.monotonic()
+        self.row = _bars.add_task(label, total=total, visible=False, status="")
 
-    def advance(self, steps: int = 1, status: str | None = None) -> None:
+    def advance(self, steps: int = 1, status: str = "") -> None:
         self.done += steps
-        if status is not None:
-            self._status = status
-        if not (_enabled and console.is_terminal):
+        waited = time.monotonic() - self._started
+        if not (_enabled and console.is_terminal) or waited < SHOW_AFTER_SECONDS:
             return
-        if self._bar is None:
-            global _shown
-            if _shown is not None or time.monotonic() - self._started < SHOW_AFTER_SECONDS:
-                return
-            _shown = self
-            self._bar = Progress(
-                TextColumn("{task.description}"),
-                BarColumn(bar_width=30),
-                MofNCompleteColumn(),
-                TimeElapsedColumn(),
-                TimeRemainingColumn(),
-                TextColumn("{task.fields[status]}"),
-                console=console,
-                transient=True,
-            )
-            self._bar.start()
-            self._bar.add_task(self._label, total=self._total, status=self._status)
-        self._bar.update(self._bar.task_ids[0], completed=self.done, status=self._status)
-
-    def close(self) -> None:
-        if self._bar is not None:
-            global _shown
-            _shown = None
-            self._bar.stop()
+        # Of tasks inside tasks only one shows its bar.
+        if not any(bar.visible and bar.id != self.row for bar in _bars.tasks):
+            _bars.start()
+            _bars.update(self.row, completed=self.done, visible=True, status=status)
 
 
 @contextmanager
@@ -90,4 +69,6 @@ def task(label: str, total: int | None = None) -> Iterator[Task]:
     try:
         yield running
     finally:
-        running.close()
+        _bars.remove_task(running.row)
+        if _bars.live.is_started and not any(bar.visible for bar in _bars.tasks):
+            _bars.stop()

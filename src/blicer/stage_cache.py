@@ -18,14 +18,13 @@ from typing import Any
 from blicer.errors import FileError
 from blicer.files import digest, read_json, write_json
 
-KEY_DIGITS = 16
 # Names of stages, with the files that stand beside them (checkpoints, times, temporary folders).
 _STAGE = re.compile(r"\.?(?:(?:space|pairs|reranker|c2)-)?[0-9a-f]{16,24}(?:\..*)?")
 
 
 def stage_folder(work: Path, kind: str, *inputs: Any) -> Path:
     """The folder in ``work`` for a stage of this kind with these inputs."""
-    return work / f"{kind}-{digest(*inputs, length=KEY_DIGITS)}"
+    return work / f"{kind}-{digest(*inputs, length=16)}"
 
 
 def work_folder(output: str | Path) -> Path:
@@ -35,14 +34,13 @@ def work_folder(output: str | Path) -> Path:
     """
     output = Path(output).absolute()  # "." has no name
     folder = output.with_name(f"{output.name}.work")
-    if folder.exists():
-        names = [path.name for path in folder.iterdir()] if folder.is_dir() else [""]
-        if strange := sorted(name for name in names if not _STAGE.fullmatch(name)):
-            raise FileError(
-                folder,
-                f"holds {strange[0] or 'no folder'!r}, which is not part of an unfinished run; it "
-                "is left as it is: move it, or choose another output",
-            )
+    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    for name in sorted(name for name in names if not _STAGE.fullmatch(name)):
+        raise FileError(
+            folder,
+            f"holds {name!r}, which is not part of an unfinished run; it is left as it is: move "
+            "it, or choose another output",
+        )
     return folder
 
 

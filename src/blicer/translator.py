@@ -170,7 +170,7 @@ class Translator:
         # The two orders of a cross-encoder are scored apart, each for half the weight.
         orders = 2 if in_orders else 1
         shares = [float(weights[-1]) / orders] * orders if self.scorers else []
-        return base.indices[np.arange(len(queries)), best_first(known, shares, ask).best]
+        return base.indices[np.arange(len(queries)), best_first(known, shares, ask)]
 
     # -- words in, words out --------------------
 
@@ -252,7 +252,7 @@ class Translator:
 
     @classmethod
     def load(cls, path: str | Path, **options: Any) -> Translator:
-        """Load what ``save`` wrote; ``options`` (device, precision, score_cache) go to scorers."""
+        """Load what ``save`` wrote; ``options`` (device, precision) go to scorers."""
         folder = Path(path)
         values = read_translator(folder)
         space = Space.load(folder / "space")

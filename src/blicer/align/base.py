@@ -11,10 +11,8 @@ import unicodedata
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from itertools import islice
-from numbers import Integral, Real
-from operator import ge, gt, le, lt
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -24,6 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from blicer.align.space import DESCRIPTION, Space
+from blicer.config import check_value, setting
 from blicer.embeddings import Embeddings
 from blicer.encoders.loading import encoder_version
 from blicer.errors import InputError
@@ -44,24 +43,6 @@ PCA_WORDS = 20_000
 FEW = 0.1  # share of usable seed pairs below which the likely reason is reported
 SHOWN = 5  # missing words in a message
 LOOKED_AT = 2000  # words that decide on a script
-_LIMITS = {"at least": ge, "above": gt, "at most": le, "below": lt}
-_KINDS: dict[str, tuple[Any, str]] = {
-    "bool": (bool, "true or false"),
-    "int": (Integral, "a whole number"),
-    "float": (Real, "a number"),
-    "str": (str, "a text"),
-    "Mapping[str, Any]": (Mapping, "a table of settings"),
-}
-
-
-def setting(default: Any, help: str, *, choices: Iterable[str] = (), **limits: float) -> Any:
-    """Declare a hyper-parameter: its default, what it means, and which values it may have.
-
-    ``choices`` are the texts allowed; ``at_least``, ``above``, ``at_most`` and ``below`` bound
-    numbers.
-    """
-    bounds = {name.replace("_", " "): value for name, value in limits.items()}
-    return field(default=default, metadata={"help": help, "choices": [*choices], "limits": bounds})
 
 
 @dataclass(kw_only=True)
@@ -81,7 +62,7 @@ class Aligner(ABC):
 
     def __post_init__(self) -> None:
         for one in fields(self):
-            _check(self.method, one.name, getattr(self, one.name), str(one.type), one.metadata)
+            check_value(one, getattr(self, one.name))
 
     @classmethod
     def usual_mode(cls, preset: str) -> str:
@@ -203,33 +184,6 @@ class Aligner(ABC):
             method=self.method,
             settings={**self.settings, **outcome},
         )
-
-
-def _check(method: str, name: str, value: Any, annotation: str, about: Mapping[str, Any]) -> None:
-    """Raise InputError unless the value has the type and the range that were declared."""
-    choices, limits = about["choices"], about["limits"]
-    kinds = [kind for kind in annotation.split(" | ") if kind != "None"]
-    if value is None and "None" in annotation:
-        return
-    numeric = isinstance(value, Real) and not isinstance(value, bool)
-    fits = any(
-        isinstance(value, _KINDS[kind][0]) and isinstance(value, bool) == (kind == "bool")
-        for kind in kinds
-    )
-    if isinstance(value, str) and choices:
-        fits = fits and value in choices
-    if numeric:
-        fits = fits and all(_LIMITS[key](value, bound) for key, bound in limits.items())
-    if fits:
-        return
-    expected = (
-        [f"one of {', '.join(choices)}" if len(choices) > 1 else choices[0]] if choices else []
-    )
-    for kind in kinds:
-        if kind != "str" or not choices:
-            within = [f"{key} {bound:g}" for key, bound in limits.items()]
-            expected.append(" ".join([_KINDS[kind][1], " and ".join(within)]).strip())
-    raise InputError(f"{method}: {name} is {value!r}; expected {' or '.join(expected)}")
 
 
 def seed_indices(source: Embeddings, target: Embeddings, seeds: Lexicon) -> Pairs:

@@ -17,9 +17,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from blicer import progress
-from blicer.align.base import Aligner, Folder, Pairs, Seeds, apply_, mapped_unit, prepare, setting
+from blicer.align.base import Aligner, Folder, Pairs, Seeds, apply_, mapped_unit, prepare
 from blicer.align.space import Space
 from blicer.align.vecmap import INITS, VecMap, closed_form_maps
+from blicer.config import setting
 from blicer.devices import resolve_device
 from blicer.embeddings import Embeddings
 from blicer.errors import InputError
@@ -59,13 +60,13 @@ class Contrastive(Aligner):
 
     learning_rate: float = setting(1.5, "of gradient descent", above=0)
     decay: float = setting(0.99, "factor of the learning rate after each step", above=0)
-    steps: int = setting(200, "steps a round", at_least=0)
-    negatives: int = setting(150, "hard negatives on each side of a pair", at_least=1)
-    negatives_from: int = setting(60_000, "most frequent words that can be negatives", at_least=2)
+    steps: int = setting(200, "steps a round", low=0)
+    negatives: int = setting(150, "hard negatives on each side of a pair", low=1)
+    negatives_from: int = setting(60_000, "most frequent words that can be negatives", low=2)
     max_gradient: float = setting(0.15, "norm that gradients are clipped to", above=0)
-    rounds: int = setting(2, "self-learning rounds", at_least=1)
-    mined_pairs: int = setting(10_000, "pairs mined in each direction", at_least=0)
-    mined_from: int = setting(60_000, "most frequent words that are mined", at_least=1)
+    rounds: int = setting(2, "self-learning rounds", low=1)
+    mined_pairs: int = setting(10_000, "pairs mined in each direction", low=0)
+    mined_from: int = setting(60_000, "most frequent words that are mined", low=1)
     train_on_mined: bool = setting(False, "also descend on mined pairs, not only start from them")
     unsupervised: bool = setting(False, "mine the first dictionary from a VecMap space")
     init: str = setting("distributions", "what that VecMap starts from", choices=INITS[1:])
@@ -76,11 +77,11 @@ class Contrastive(Aligner):
     )
     pool: float = setting(1.5, "candidates that a full scan keeps, as a multiple of negatives")
     min_recall: float = setting(
-        0.99, "share of true negatives below which all words are scanned", at_least=0, at_most=1
+        0.99, "share of true negatives below which all words are scanned", low=0, high=1
     )
-    max_words: int = setting(200_000, "most frequent words that can be matches", at_least=2)
+    max_words: int = setting(200_000, "most frequent words that can be matches", low=2)
     memory_gb: float = setting(2.0, "bound of working memory", above=0)
-    seed: int = setting(0, "of the random draws", at_least=0)
+    seed: int = setting(0, "of the random draws", low=0)
 
     def fit(
         self, source: Embeddings, target: Embeddings, pairs: Seeds, *, work: Folder = None

@@ -17,20 +17,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from blicer import progress
-from blicer.align.base import Aligner, Folder, Pairs, Seeds, matrix, orthogonal_map, setting, unit_
+from blicer.align.base import Aligner, Folder, Pairs, Seeds, matrix, orthogonal_map, unit_
 from blicer.align.contrastive import VERDICT, Contrastive
 from blicer.align.space import Space
-from blicer.config import encoder_defaults
+from blicer.config import encoder_defaults, setting
 from blicer.devices import random_state, set_random_state
 from blicer.embeddings import Embeddings
 from blicer.encoders.loading import quiet_transformers
-from blicer.encoders.tuning import (
-    Checkpoints,
-    optimiser_tensors,
-    restore_optimiser,
-    rows_in_use,
-    train_rows_only,
-)
+from blicer.encoders.tuning import Checkpoints, train_rows_only
 from blicer.encoders.words import WordEncoder
 from blicer.errors import InputError
 from blicer.files import atomic_folder, digest, read_json, write_json
@@ -80,22 +74,22 @@ class EncoderMix(Aligner):
         None,
         "the encoder's share; auto: by held-out seeds",
         choices=["auto"],
-        at_least=0,
-        at_most=1,
+        low=0,
+        high=1,
     )
-    negatives: int = setting(28, "hard negatives on each side of a pair", at_least=1)
-    negatives_from: int = setting(60_000, "most frequent words that can be negatives", at_least=2)
+    negatives: int = setting(28, "hard negatives on each side of a pair", low=1)
+    negatives_from: int = setting(60_000, "most frequent words that can be negatives", low=2)
     silver: bool = setting(False, "also tune on silver pairs of the C1 space")
-    epochs: int | None = setting(None, "passes over the pairs", at_least=0)
-    learning_rate: float | None = setting(None, "of AdamW", at_least=0)
-    batch_size: int | None = setting(None, "pairs a step", at_least=1)
+    epochs: int | None = setting(None, "passes over the pairs", low=0)
+    learning_rate: float | None = setting(None, "of AdamW", low=0)
+    batch_size: int | None = setting(None, "pairs a step", low=1)
     temperature: float | None = setting(None, "that cosines are divided by", above=0)
     train_table: bool | None = setting(None, "also tune the vectors of word pieces")
     max_length: int = setting(6, "tokens of a word")
     holdout: float = setting(0.15, "share of seeds that auto holds out", above=0, below=1)
     init: str = setting("distributions", "start of C1 without seeds")
     c1: Mapping[str, Any] | None = setting(None, "settings of C1 other than its mode's")
-    seed: int = setting(33, "of the random draws", at_least=0)
+    seed: int = setting(33, "of the random draws", low=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -238,10 +232,11 @@ def tune(
         return kept
     generator = np.random.default_rng(tuning.seed)
     ids = encoder.tokens(source_words), encoder.tokens(target_words)
-    used = [np.asarray(row, np.int64) for side in ids for row in side]
+    padding = [encoder.tokenizer.pad_token_id or 0]
+    used = [np.asarray(row, np.int64) for side in (*ids, [padding]) for row in side]
     table = encoder.model.get_input_embeddings().weight
     table.requires_grad_(tuning.train_table)
-    restore = train_rows_only(encoder.model, rows_in_use(used, encoder.tokenizer.pad_token_id or 0))
+    restore = train_rows_only(encoder.model, *used)
     steps = -(-len(pairs) // tuning.batch_size)
     batches = [
         rows
@@ -287,9 +282,11 @@ class _TrainingState:
         self.losses: list[float] = []  # of each step so far
         self.checkpoints = None
         if keep is not None:
-            folder = keep.with_name(f"{keep.name}.checkpoint")
-            self.checkpoints = Checkpoints(folder, keep.parent.name)
-            self._resume(self.checkpoints)
+            self.checkpoints = Checkpoints(keep, keep.parent.name)
+            if (found := self.checkpoints.restore(self.trained, self.optimiser)) is not None:
+                more, state = found
+                set_random_state(more["random"], self.device)
+                self.losses = state["losses"]
 
     def step(self, loss: Tensor) -> None:
         self.optimiser.zero_grad(set_to_none=True)
@@ -297,26 +294,8 @@ class _TrainingState:
         self.optimiser.step()
         self.losses.append(float(loss.detach()))
         if self.checkpoints is not None and self.checkpoints.due():
-            tensors = {
-                "weights": self.trained,
-                "optimiser": optimiser_tensors(self.optimiser, self.trained),
-                "random": random_state(self.device),
-            }
-            self.checkpoints.save(len(self.losses), tensors, {"losses": self.losses})
-
-    @torch.no_grad()
-    def _resume(self, checkpoints: Checkpoints) -> None:
-        checkpoints.clear_unfinished()
-        found = checkpoints.load()
-        if found is None:
-            return
-        step, tensors, state = found
-        for name, value in tensors["weights"].items():
-            self.trained[name].copy_(value)
-        restore_optimiser(self.optimiser, self.trained, tensors["optimiser"])
-        set_random_state(tensors["random"], self.device)
-        self.losses = [float(loss) for loss in state["losses"]]
-        progress.note(f"the encoder's tuning continues from step {step}")
+            more, state = {"random": random_state(self.device)}, {"losses": self.losses}
+            self.checkpoints.save(self.trained, self.optimiser, more, state)
 
 
 def _batch_loss(

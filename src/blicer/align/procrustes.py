@@ -17,9 +17,9 @@ from blicer.align.base import (
     apply_,
     orthogonal_map,
     prepare,
-    setting,
 )
 from blicer.align.space import Space
+from blicer.config import setting
 from blicer.devices import resolve_device
 from blicer.embeddings import Embeddings
 from blicer.progress import note

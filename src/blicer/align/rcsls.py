@@ -24,10 +24,10 @@ from blicer.align.base import (
     apply_,
     mapped_unit,
     prepare,
-    setting,
 )
 from blicer.align.procrustes import note_if_undetermined, procrustes_map
 from blicer.align.space import Space
+from blicer.config import setting
 from blicer.devices import resolve_device
 from blicer.embeddings import Embeddings
 from blicer.neighbours.kernels import Scan
@@ -69,14 +69,14 @@ class RCSLS(Aligner):
         "auto", "step size; auto: chosen on a fifth of the seed words", above=0, choices=["auto"]
     )
     mapped_side: str = setting("both", "who is moved", choices=("both", "source", "target"))
-    iterations: int = setting(10, "steps of gradient descent", at_least=0)
-    neighbours: int = setting(10, "neighbours that make up a word's hubness", at_least=1)
-    words: int = setting(200_000, "most frequent words that can be neighbours", at_least=1)
+    iterations: int = setting(10, "steps of gradient descent", low=0)
+    neighbours: int = setting(10, "neighbours that make up a word's hubness", low=1)
+    words: int = setting(200_000, "most frequent words that can be neighbours", low=1)
     relaxed: bool = setting(False, "treat the lengths of mapped words as one")
     spectral: bool = setting(False, "project maps so that no singular value is above one")
     centre: bool = setting(True, "subtract the mean vector of each side")
     memory_gb: float = setting(2.0, "bound of working memory", above=0)
-    seed: int = setting(0, "of the draw of held-out seeds", at_least=0)
+    seed: int = setting(0, "of the draw of held-out seeds", low=0)
 
     def fit(
         self, source: Embeddings, target: Embeddings, pairs: Seeds, *, work: Folder = None

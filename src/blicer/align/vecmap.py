@@ -28,13 +28,13 @@ from blicer.align.base import (
     cross_product,
     orthogonal_map,
     prepare,
-    setting,
     unit_,
 )
 from blicer.align.convergence import WORDS as CHECKED_WORDS
 from blicer.align.convergence import Convergence, check_convergence
 from blicer.align.procrustes import distinct_pairs
 from blicer.align.space import Space
+from blicer.config import setting
 from blicer.devices import resolve_device
 from blicer.embeddings import Embeddings
 from blicer.encoders.words import WordEncoder
@@ -81,18 +81,18 @@ class VecMap(Aligner):
     init: str = setting("seeds", "where the first dictionary comes from", choices=INITS)
     self_learning: bool = setting(False, "learn map and dictionary by turns")
     reweight: float = setting(0.5, "power of the singular values that both sides are scaled by")
-    words: int = setting(20_000, "most frequent words of each side that learn", at_least=1)
-    init_words: int = setting(4_000, "words whose distributions are compared", at_least=1)
+    words: int = setting(20_000, "most frequent words of each side that learn", low=1)
+    init_words: int = setting(4_000, "words whose distributions are compared", low=1)
     encoder: str = setting("lite", "whose vectors of words give the first dictionary")
-    encoder_rounds: int = setting(3, "rounds of learning from vectors and encoder", at_least=0)
-    k_csls: int = setting(10, "neighbours that make up a word's hubness", at_least=1)
-    keep_start: float = setting(0.1, "share of similarities kept at first", above=0, at_most=1)
+    encoder_rounds: int = setting(3, "rounds of learning from vectors and encoder", low=0)
+    k_csls: int = setting(10, "neighbours that make up a word's hubness", low=1)
+    keep_start: float = setting(0.1, "share of similarities kept at first", above=0, high=1)
     keep_factor: float = setting(2.0, "by which that share grows at every stall", above=1)
-    patience: int = setting(50, "iterations without a rise that make a stall", at_least=1)
+    patience: int = setting(50, "iterations without a rise that make a stall", low=1)
     threshold: float = setting(1e-6, "what counts as a rise of the objective")
     max_iterations: int | None = setting(None, "of self-learning; none: until it stalls")
     memory_gb: float = setting(2.0, "bound of working memory", above=0)
-    seed: int = setting(0, "of the random draws", at_least=0)
+    seed: int = setting(0, "of the random draws", low=0)
 
     @classmethod
     def usual_mode(cls, preset: str) -> str:

@@ -7,8 +7,9 @@ their tables are made of this frame.
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,11 @@ from typing import Any
 import numpy as np
 
 from blicer.benchmark import paper
-from blicer.benchmark.plan import UNSUPERVISED, ZERO_SHOT
+from blicer.benchmark.plan import SPACE, WITHOUT_SEEDS, ZERO_SHOT
 from blicer.benchmark.results import DONE, LEVEL, load_units, table
-from blicer.benchmark.systems import SPACE
 from blicer.config import PRESETS, Config
 from blicer.errors import InputError
+from blicer.multilingual import METHOD_WITHOUT_SEEDS
 from blicer.pages import NOTHING, fill, needed
 from blicer.templates import TEMPLATES
 
@@ -38,24 +39,21 @@ CELL = [*PLACE, *VARIANT, "data"]
 SCORES = ["p@1", "p@5", "mrr", "p@1_all", "gain"]
 DATASETS = {"xling": "XLING", "panlex": "PanLex-BLI", "muse": "MUSE"}
 SPACES = {**paper.SPACES, "procrustes": "Procrustes"}
-WITHOUT_SEEDS = "vecmap"  # makes the space that zero-shot reranks
 
 
 # Order and names
 
 
-def setup_order(setup: str) -> tuple[int, float, str]:
-    """5k before 1k before unsupervised before zero-shot."""
-    digits = setup[:-1] if setup.endswith("k") else setup
-    if digits.isascii() and digits.isdigit():
-        return (0, -int(digits) * (1000 if setup.endswith("k") else 1), setup)
-    known = (UNSUPERVISED, ZERO_SHOT)
-    return (1 + known.index(setup) if setup in known else 3, 0, setup)
-
-
 def _listed(known: Sequence[str]) -> Callable[[str], tuple[int, str]]:
     """A sort key: place in a list; what is not in it comes last, by name."""
     return lambda name: (known.index(name) if name in known else len(known), name)
+
+
+def setup_order(setup: str) -> tuple[Any, ...]:
+    """5k before 1k before unsupervised before zero-shot."""
+    if found := re.fullmatch(r"(\d+)(k?)", setup, re.ASCII):
+        return (0, -int(found[1]) * (1000 if found[2] else 1), setup)
+    return (1, *_listed(WITHOUT_SEEDS)(setup))
 
 
 ORDER: dict[str, Callable[[str], Any]] = {
@@ -106,21 +104,19 @@ def read(
     ``keys``: read these units only (default: all). Of several runs of a unit the newest counts; a
     failure counts unless the unit succeeded later.
     """
-    found = load_units(folder)
-    results = _clean([one for one in found if keys is None or one["key"] in keys])
+    results = [_clean(one) for one in load_units(folder) if keys is None or one["key"] in keys]
     if not results:
         raise InputError("there is nothing to report: the benchmark has not finished any unit")
     rows = table(results)
     rows = rows.astype(dict.fromkeys(rows.select_dtypes("Int64"), float))
     rows["outcome"] = rows["key"].map({one["key"]: one for one in results})
-    settings = (one["unit"].get("settings") for one in rows["outcome"])
-    rows["settings"] = [json.dumps(one, sort_keys=True) if one else "" for one in settings]
-    rows["data"] = [json.dumps(one["data"], sort_keys=True) for one in rows["outcome"]]
+    for name in ("settings", "data"):
+        rows[name] = [json.dumps(one, sort_keys=True) if one else "" for one in rows[name]]
     zero = rows["setup"] == ZERO_SHOT  # the unit's space is that of the pivot's pairs: they teach
-    taught = ("taught by " + rows["space"]).where(rows["space"] != WITHOUT_SEEDS, "")
+    taught = ("taught by " + rows["space"]).where(rows["space"] != METHOD_WITHOUT_SEEDS, "")
     modes = rows["space_mode"].str.cat(taught, sep=", ").str.strip(", ")
     rows["space_mode"] = rows["space_mode"].mask(zero, modes)
-    rows["space"] = rows["space"].mask(zero, WITHOUT_SEEDS)
+    rows["space"] = rows["space"].mask(zero, METHOD_WITHOUT_SEEDS)
     rows["space_name"] = list(map(space_name, rows["space"], rows["space_mode"], rows["setup"]))
     rows["dataset_name"] = rows["dataset"].map(dataset_name)
     rows["failed"] = rows["status"] != DONE
@@ -147,16 +143,11 @@ def _clean(value: Any) -> Any:
 
 
 @lru_cache
-def _defaults(preset: str, encoder: str) -> Config:
+def usual_variant(preset: str, encoder: str) -> tuple[str, float]:
+    """The template and α that an encoder has by default."""
     known = preset if preset in PRESETS else "supervised"
-    return Config.resolve(known, overrides={"encoder": encoder or NOTHING})
-
-
-def changed(outcome: Mapping[str, Any], name: str) -> bool:
-    """Whether a unit's template or α is other than what its encoder has by default."""
-    unit, preset = outcome["unit"], outcome["config"].get("preset", "")
-    usual = getattr(_defaults(preset, unit["encoder"]), name)
-    return bool(abs(unit[name] - usual) > 1e-9 if name == "alpha" else unit[name] != usual)
+    config = Config.resolve(known, overrides={"encoder": encoder or NOTHING})
+    return config.template, config.alpha
 
 
 def make_cells(rows: pd.DataFrame) -> pd.DataFrame:
@@ -168,16 +159,16 @@ def make_cells(rows: pd.DataFrame) -> pd.DataFrame:
     figures for the same direction, space and setup.
     """
     rows = rows[rows["p@1"].notna()].sort_values("training_seed")
-    alone = rows[rows["system"] == SPACE].set_index(["key", "direction"])["p@1"]
-    before = alone.reindex(pd.MultiIndex.from_frame(rows[["key", "direction"]])).to_numpy()
-    gain = rows["gain"].fillna(rows["p@1"] - before).where(rows["system"] != SPACE)
-    rows = rows.assign(gain=gain, default=rows["default"] == 1)
-    percent = [*SCORES, "gain_low", "gain_high"]
-    found = zip(rows["outcome"], rows["system"], strict=True)
-    weights = [(one["systems"][system].get("weights") or {}).get("csls") for one, system in found]
-    rows["lambda"] = 1 - np.array(weights, dtype=float)
-    usual = [not any(changed(one, name) for name in VARIANT[1:3]) for one in rows["outcome"]]
+    rows["default"] = rows["default"] == 1
+    known = [(one or {}).get("csls") for one in rows["weights"]]
+    rows["lambda"] = 1 - np.array(known, dtype=float)
+    columns = [rows[name] for name in ("template", "alpha", "config", "encoder")]
+    usual = [
+        (template, alpha) == usual_variant(config.get("preset", ""), encoder)
+        for template, alpha, config, encoder in zip(*columns, strict=True)
+    ]
     rows["usual"] = (rows["settings"] == "") & np.array(usual, dtype=bool)
+    percent = [*SCORES, "gain_low", "gain_high"]
     cells = rows.groupby([*CELL, "system"], sort=False, dropna=False).agg(
         **{name: (name, "mean") for name in (*percent, "lambda")},
         **{f"{name}_sd": (name, "std") for name in SCORES},
@@ -190,15 +181,13 @@ def make_cells(rows: pd.DataFrame) -> pd.DataFrame:
         p=("p_value", lambda one: one.max(skipna=False)),
     )
     cells = cells.reset_index()
-    spreads = [f"{name}_sd" for name in SCORES]
-    cells[[*percent, *spreads]] *= 100
+    cells[[*percent, *(f"{name}_sd" for name in SCORES)]] *= 100
     agree = cells["gains"].map(lambda gains: min(gains) > 0 or max(gains) < 0)
     cells["p"] = cells["p"].where(agree | cells["p"].isna(), 1.0)
     cells["arrow"] = cells["direction"].map(arrow)
     cells["coverage"] = 100 * cells["queries"] / cells["all_queries"]
     cells["p_text"] = ["< 0.001" if p < 0.001 else fill("{p:.3f}", {"p": p}) for p in cells["p"]]
-    ending = cells["default"].map({True: " (default)", False: ""})
-    cells["system_name"] = cells["system"] + ending
+    cells["system_name"] = cells["system"] + cells["default"].map({True: " (default)", False: ""})
     cells["place"] = cells.groupby(PLACE, dropna=False).ngroup()
     cells["cell"] = cells.groupby(CELL, dropna=False).ngroup()
     cells["paper"] = cells["dataset"].map(paper.paper_dataset)
@@ -300,7 +289,8 @@ def controls(
     for one, other in compared or [(one, other) for one in ours for other in CONTROLS]:
         if one in wide and other in wide and len(gains := (wide[one] - wide[other]).dropna()):
             better, worse = (gains > SAME).sum(), (gains < -SAME).sum()
-            row = {"one": one, "other": other, "all": len(gains), "better": better, "worse": worse}
-            level = len(gains) - better - worse
-            rows.append({**row, "level": level, "mean": gains.mean(), "worst": gains.min()})
+            counts = {"all": len(gains), "better": better, "worse": worse}
+            counts["level"] = len(gains) - better - worse
+            means = {"mean": gains.mean(), "worst": gains.min()}
+            rows.append({"one": one, "other": other, **counts, **means})
     return pd.DataFrame(rows)

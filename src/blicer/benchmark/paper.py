@@ -6,7 +6,7 @@ Names are ours: spaces ``rcsls``, ``vecmap``, ``c1``, ``c2``; directions ``en-de
 from __future__ import annotations
 
 from functools import lru_cache
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 
 from blicer.pages import needed
 
@@ -27,8 +27,9 @@ _ENCODER_NAMES = {
 }
 
 
-def _read(name: str) -> pd.DataFrame:
-    return pd.read_csv(Path(__file__).parent / "paper" / name, sep="\t")
+def _read(name: str, *keys: str) -> pd.DataFrame:
+    rows = pd.read_csv(Path(__file__).parent / "paper" / name, sep="\t")
+    return rows.fillna({"alpha": -1.0}).set_index([*keys])
 
 
 @lru_cache(maxsize=1)
@@ -38,15 +39,15 @@ def figures() -> pd.Series:
     A variant is ``space``, ``blicer``, ``off-the-shelf``, ``no-template``, an encoder or a
     template.
     """
-    keys = ["table", "dataset", "setup", "space", "variant", "direction"]
-    return _read("p_at_1.tsv").set_index(keys)["p_at_1"]
+    keys = ("table", "dataset", "setup", "space", "variant", "direction")
+    return _read("p_at_1.tsv", *keys)["p_at_1"]
 
 
 @lru_cache(maxsize=1)
 def lambdas() -> pd.Series:
     """Every published λ, by data set, setup, space, encoder, variant and α (-1: not varied)."""
-    keys = ["dataset", "setup", "space", "encoder", "variant", "alpha"]
-    return _read("lambda.tsv").fillna({"alpha": -1.0}).set_index(keys)["lambda"]
+    keys = ("dataset", "setup", "space", "encoder", "variant", "alpha")
+    return _read("lambda.tsv", *keys)["lambda"]
 
 
 @lru_cache(maxsize=1)
@@ -55,17 +56,12 @@ def paired_setups() -> pd.DataFrame:
 
     ``main`` marks the 232 setups of the two main tables; the other 26 have no seeds.
     """
-    found = figures().rename("p_at_1").reset_index()
-    found = found[found["table"].isin(_MAIN + _NO_SEEDS) & (found["direction"] != AVERAGE)]
-    keys = ["table", "dataset", "setup", "space", "direction"]
-    alone, reranked = (
-        found[found["variant"] == variant].drop(columns="variant").rename(columns={"p_at_1": name})
-        for variant, name in (("space", "alone"), ("blicer", "reranked"))
-    )
-    both = alone.merge(reranked, on=keys)
-    both["gain"] = (both["reranked"] - both["alone"]).round(2)  # two decimals are published
-    both["main"] = both["table"].isin(_MAIN)
-    return both.drop(columns="table")
+    named = figures().rename({"space": "alone", "blicer": "reranked"}, level="variant")
+    wide = named.unstack("variant", sort=False)[["alone", "reranked"]]
+    both = wide.dropna().reset_index().rename_axis(columns=None)
+    both = both[both["table"].isin(_MAIN + _NO_SEEDS) & (both["direction"] != AVERAGE)]
+    gain = (both["reranked"] - both["alone"]).round(2)  # two decimals are published
+    return both.assign(gain=gain, main=both["table"].isin(_MAIN)).drop(columns="table")
 
 
 def setups_of(dataset: str, setup: str) -> pd.DataFrame:
@@ -102,13 +98,10 @@ def lambda_value(
 
 def paper_dataset(name: str) -> str:
     """``xling`` or ``panlex`` when a data set (a name or a folder) is called so, else ``""``."""
-    return next((known for known in _MAIN if known in _last_part(name)), "")
+    last = PureWindowsPath(name).name.casefold()  # reads both kinds of slashes
+    return next((known for known in _MAIN if known in last), "")
 
 
 def paper_encoder(name: str) -> str:
     """Our short name of one of the paper's encoders given as Hugging Face has it, else ``""``."""
-    return _ENCODER_NAMES.get(_last_part(name), "")
-
-
-def _last_part(path: str) -> str:
-    return path.replace("\\", "/").rstrip("/").rpartition("/")[2].casefold()
+    return _ENCODER_NAMES.get(PureWindowsPath(name).name.casefold(), "")

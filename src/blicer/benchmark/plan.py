@@ -1,11 +1,10 @@
-"""What a benchmark measures: a data set's files, a matrix of lists, and the units of work in it."""
+"""What a benchmark measures: systems, a data set's files, a matrix of lists, the units in it."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, lru_cache
 from itertools import product
 from pathlib import Path
@@ -13,20 +12,31 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from blicer import lite
 from blicer.align import METHODS, aligner_class
-from blicer.benchmark.systems import check_systems, default_system
 from blicer.config import AUTO, Config, preset_for
 from blicer.embeddings import Embeddings
 from blicer.encoders.loading import local_files
 from blicer.errors import FileError, InputError
-from blicer.files import digest, file_sha256, read_json, write_json
+from blicer.files import digest, file_sha256
 from blicer.lexicon import Lexicon
 from blicer.multilingual import METHOD_WITHOUT_SEEDS
 from blicer.pipeline import make_aligner
+from blicer.scorers import NEED_ENCODER, make_scorer, needs_seeds
 from blicer.unsupervised import check_start
 
 if TYPE_CHECKING:
     from blicer.align.space import Space
 
+SPACE = "space"
+SYSTEMS: dict[str, tuple[str, ...]] = {
+    SPACE: (),
+    "A": ("use-cosine",),
+    "B": ("use-cosine", "spelling"),
+    "untuned": ("untuned",),
+    "tuned": ("cross-encoder",),
+    "tuned+endings": ("endings", "cross-encoder"),
+}
+"""The scorers that each system mixes with CSLS. ``tuned`` is the paper's method; A and B are
+controls that learn nothing but their weights."""
 WITHOUT_SEEDS = UNSUPERVISED, ZERO_SHOT = ("unsupervised", "zero-shot")
 OWN = "own"  # the layout of a folder of the user's own
 FILES = "files"  # a space that was made elsewhere
@@ -42,7 +52,7 @@ ABLATIONS: dict[str, dict[str, tuple[Any, ...]]] = {
     "no-template": {"templates": ("T1", "T15")},
 }
 """The paper's ablations: the lists of the matrix that each of them fills."""
-# Settings that other options give.
+# Settings that other options give; templates and alphas may be given either way.
 _OPTIONS = {"encoder": "--encoders", "seed": "--training-seeds", "scorers": "--systems"}
 _OPTIONS |= dict.fromkeys(("space", "space_mode"), "--spaces")
 _LISTS = {"alpha": "alphas", "template": "templates"}
@@ -50,6 +60,25 @@ _LISTS = {"alpha": "alphas", "template": "templates"}
 
 class CannotRun(InputError):
     """One point of the matrix cannot run; the others can."""
+
+
+def check_systems(names: Iterable[str], setup: str = "") -> tuple[str, ...]:
+    """The systems in the order of ``SYSTEMS``, always with the space; unknown ones raise.
+
+    Zero-shot has no seeds of the pair, and so no system with a scorer that learns from them.
+    """
+    asked = {SPACE, *names}
+    if unknown := sorted(asked.difference(SYSTEMS)):
+        raise InputError(f"there is no system {unknown[0]!r}; there are {', '.join(SYSTEMS)}")
+    if setup == ZERO_SHOT:
+        asked = {name for name in asked if not any(map(needs_seeds, SYSTEMS[name]))}
+    return tuple(name for name in SYSTEMS if name in asked)
+
+
+def default_system(config: Config) -> str:
+    """The system that ``blicer train`` builds with this configuration."""
+    scorers = set(config.for_training(0).scorers)
+    return next((name for name, parts in SYSTEMS.items() if set(parts) == scorers), "tuned")
 
 
 # -- where the files of a data set are
@@ -127,14 +156,13 @@ class Dataset:
         folder = self.folder / self.name if self.name in LAYOUTS else self.folder
         hint = self._how_to_fetch(self.name, f"{source}-{target}")
         path, swapped = _in_either_order(folder, pattern, source, target, hint)
-        if path.is_file() and path.stat().st_size == 0:
+        if not path.stat().st_size:
             raise CannotRun(f"{path} is empty")
         return path, swapped
 
     def lexicon(self, source: str, target: str, setup: str) -> Lexicon:
         path, swapped = self.dictionary(source, target, setup)
-        lexicon = _load_lexicon(path, path.stat().st_mtime_ns)
-        return lexicon.reverse() if swapped else lexicon
+        return Lexicon.load(path).reverse() if swapped else Lexicon.load(path)
 
     def vectors(self, language: str) -> Path:
         """The vector file of a language."""
@@ -150,10 +178,9 @@ class Dataset:
 
     def space_folder(self, source: str, target: str, setup: str) -> tuple[Path, bool]:
         """A space that was made elsewhere, and whether it is target-source."""
-        spaces = self.folder / "spaces"
-        output = spaces / f"{source}-{target}.{setup}"
-        hint = f"; make it with: blicer align files SOURCE TARGET -o {output}"
-        return _in_either_order(spaces, "{pair}." + setup, source, target, hint)
+        spaces, pattern = self.folder / "spaces", "{pair}." + setup
+        hint = f"; make it with: blicer align files SOURCE TARGET -o {spaces}/"
+        return _in_either_order(spaces, pattern, source, target, f"{hint}{source}-{target}.{setup}")
 
     def space(self, source: str, target: str, setup: str) -> Space:
         from blicer.align.space import Space
@@ -183,46 +210,26 @@ def _in_either_order(
     raise CannotRun(f"{pairs[0]}: there is neither {paths[0]} nor {paths[1]}{hint}")
 
 
-# The units of one process share few languages and dictionaries.
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=4)  # the units of one process share few languages
 def _load_vectors(path: Path, language: str, max_words: int) -> Embeddings:
     return Embeddings.load(path, max_words=max_words, language=language)
 
 
-@lru_cache(maxsize=4)
-def _load_lexicon(path: Path, changed: int) -> Lexicon:
-    return Lexicon.load(path)
+def content_digest(paths: Sequence[Path]) -> str:
+    """One SHA-256 of the contents of files and folders; of several, a hash of theirs."""
+    files = [file for path in paths for file in sorted(path.rglob("*")) or [path]]
+    found = [_file_digest(file, file.stat().st_mtime_ns) for file in files if file.is_file()]
+    return found[0] if len(found) == 1 else digest(found) if paths else ""
 
 
-class Digests:
-    """SHA-256 of files and folders, cached in ``file`` by path, size and time of change."""
-
-    def __init__(self, file: Path | None = None) -> None:
-        self.file = file
-        self.known: dict[str, str] = {}
-        if file is not None and file.is_file():
-            with suppress(FileError, TypeError, ValueError):  # damaged: all files are read again
-                self.known = dict(read_json(file))
-
-    def of(self, *paths: Path) -> str:
-        """One digest of the contents of these files and folders."""
-        files = [file for path in paths for file in sorted(path.rglob("*")) or [path]]
-        parts = [self._one(file) for file in files if file.is_file()]
-        return parts[0] if len(parts) == 1 else digest(parts)
-
-    def _one(self, file: Path) -> str:
-        state = file.stat()
-        key = f"{file.resolve()}|{state.st_size}|{state.st_mtime_ns}"
-        if key not in self.known:
-            self.known[key] = file_sha256(file)
-        return self.known[key]
-
-    def save(self) -> None:
-        if self.file is not None and self.file.parent.is_dir():
-            write_json(self.file, self.known)
+@lru_cache(maxsize=1024)
+def _file_digest(file: Path, changed: int) -> str:
+    return file_sha256(file)
 
 
 # -- units of work
+
+_PLACE = ("dataset", "source", "target", "setup", "pivot", "space_mode")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -250,15 +257,11 @@ class Unit:
 
     def to_dict(self) -> dict[str, Any]:
         """The ``unit`` of a result file."""
-        place = {name: getattr(self, name) for name in ("dataset", "source", "target", "setup")}
-        return place | {
-            "pivot": self.pivot,
-            "space": self.config.space,
-            "space_mode": self.space_mode,
-            "encoder": self.config.encoder,
-            "template": self.config.template,
-            "alpha": self.config.alpha,
-            "training_seed": self.config.seed,
+        config = self.config
+        return {
+            **{name: getattr(self, name) for name in _PLACE},
+            **{name: getattr(config, name) for name in ("space", "encoder", "template", "alpha")},
+            "training_seed": config.seed,
             "max_words": self.max_words,
             "systems": list(self.systems),
             "settings": self.settings,
@@ -269,13 +272,11 @@ class Unit:
         """The unit that a row of ``results.tsv`` describes."""
         if not row["pair"]:
             raise InputError(f"nothing is known of the unit {row['key']}: {row['error']}")
-        source, target = split_pair(row["pair"])
+        place = dict(zip(("source", "target"), row["pair"].split("-"), strict=True))
         mode = "" if row["setup"] in WITHOUT_SEEDS else row["space_mode"]
         config = {**row["config"], "space": row["space"], "space_mode": mode}
         return cls(
-            **{name: row[name] for name in ("dataset", "setup", "pivot", "space_mode")},
-            source=source,
-            target=target,
+            **{name: place.get(name) or row[name] for name in _PLACE},
             max_words=int(row["max_words"]),
             config=Config.from_dict(config),
             settings=row["settings"] or {},
@@ -292,7 +293,7 @@ class Unit:
         config = self.config.to_dict()
         if "encoder" in self.data:  # a local encoder is known by its files, wherever they are
             config["encoder"] = Path(config["encoder"]).name
-        place = (self.dataset, self.source, self.target, self.setup, self.pivot, self.space_mode)
+        place = [getattr(self, name) for name in _PLACE]
         code = (self.space_settings, self.encoder_version)
         return digest(place, self.max_words, config, self.data, code, length=16)
 
@@ -316,9 +317,9 @@ class Unit:
     @property
     def spaces(self) -> set[str]:
         """Names of the spaces that it needs; units that need the same one share it on disk."""
-        place = (self.dataset, self.source, self.target, self.pivot, self.setup)
+        place = [getattr(self, name) for name in _PLACE]
         methods = (*BUILT_FROM.get(self.config.space, ()), self.config.space)
-        return {f"{place} {self.space_mode} {self.max_words} {method}" for method in methods}
+        return {f"{place} {self.max_words} {method}" for method in methods}
 
     @property
     def seed_dictionaries(self) -> list[tuple[str, str, str]]:
@@ -337,7 +338,7 @@ class Unit:
             return {side: folder / side for side in ("source", "target")}
         return {side: dataset.vectors(language) for side, language in names.items() if language}
 
-    def data_digests(self, dataset: Dataset, digests: Digests) -> dict[str, str]:
+    def read_data(self, dataset: Dataset) -> dict[str, str]:
         """Digests of the files that it reads; of the encoder too, if that is a local folder."""
         files = {
             side: [path, path.with_suffix(".vocab.txt")]
@@ -345,9 +346,9 @@ class Unit:
         }
         files["test"] = [dataset.dictionary(self.source, self.target, TEST)[0]]
         files["seeds"] = [dataset.dictionary(*one)[0] for one in self.seed_dictionaries]
-        if self.config.encoder != lite.NAME and (own := local_files(self.config.encoder)):
+        if own := local_files(self.config.encoder):
             files["encoder"] = own
-        return {name: digests.of(*paths) if paths else "" for name, paths in files.items()}
+        return {name: content_digest(paths) for name, paths in files.items()}
 
 
 def label(unit: Mapping[str, Any]) -> str:
@@ -385,25 +386,24 @@ class Matrix:
     @classmethod
     def parse(cls, lists: Mapping[str, str], ablation: str = "", **others: Any) -> Matrix:
         """From texts with commas, as the command line has them; an ablation fills empty lists."""
-        values: dict[str, Any] = {name: _split(name, text) for name, text in lists.items()}
         if ablation and ablation not in ABLATIONS:
             raise InputError(f"there is no ablation {ablation!r}; there are {', '.join(ABLATIONS)}")
-        for name, filled in ABLATIONS.get(ablation, {}).items():
-            values[name] = values[name] or filled
-        values["encoders"] = values["encoders"] or (lite.NAME,)
-        return cls(**values, **others)
+        kinds = {"alphas": float, "training_seeds": int}
+        values: dict[str, Any] = {**ABLATIONS.get(ablation, {}), **others}
+        for name, text in lists.items():
+            try:
+                words = [part.strip() for part in text.split(",") if part.strip()]
+                values |= {name: tuple(map(kinds.get(name, str), words))} if words else {}
+            except ValueError as error:
+                option = f"--{name.replace('_', '-')} {text!r}"
+                raise InputError(f"{option}: expected numbers with commas between") from error
+        return cls(**values)
 
 
-def _split(name: str, text: str) -> tuple[Any, ...]:
-    kind = {"alphas": float, "training_seeds": int}.get(name, str)
-    try:
-        return tuple(kind(part.strip()) for part in text.split(",") if part.strip())
-    except ValueError as error:
-        option = name.replace("_", "-")
-        raise InputError(f"--{option} {text!r}: expected numbers with commas between") from error
+LISTS = [one.name for one in fields(Matrix) if str(one.type).startswith("tuple")]
 
 
-def make_units(matrix: Matrix, dataset: Dataset, digests: Digests) -> tuple[list[Unit], list[str]]:
+def make_units(matrix: Matrix, dataset: Dataset) -> tuple[list[Unit], list[str]]:
     """Every unit of the matrix, and a sentence for each point that cannot run.
 
     Units that share a space come one after the other. What is wrong with the request raises here,
@@ -417,17 +417,19 @@ def make_units(matrix: Matrix, dataset: Dataset, digests: Digests) -> tuple[list
     units: dict[str, Unit] = {}
     problems: dict[str, None] = {}
     setups = [setup_name(setup) for setup in matrix.setups]
-    for pair, setup, space in product(_checked_pairs(matrix.pairs), setups, matrix.spaces):
+    for pair, setup, space in product(check_pairs(matrix.pairs), setups, matrix.spaces):
         try:
             for unit in _variants(matrix, dataset, pair, setup, space):
-                unit = replace(unit, data=unit.data_digests(dataset, digests))
+                unit = replace(unit, data=unit.read_data(dataset))
                 units.setdefault(unit.key, unit)
         except CannotRun as reason:
             problems[str(reason)] = None
     if not units:
         nothing = "there is nothing to run: give at least one pair, setup and space"
         raise InputError(next(iter(problems), nothing))
-    digests.save()
+    systems = {name for unit in units.values() for name in unit.systems}
+    for scorer in {scorer for name in systems for scorer in SYSTEMS[name]} - set(NEED_ENCODER):
+        make_scorer(scorer)  # raises if it needs a package that is not installed
     return list(units.values()), list(problems)
 
 
@@ -438,37 +440,31 @@ def _variants(
     method, _, mode = space.replace("-", "_").partition(":")
     pivot = matrix.pivot if setup == ZERO_SHOT else ""
     _check_space(pair, setup, pivot, method, mode)
-    base = Unit(
-        dataset=dataset.name,
-        source=pair[0],
-        target=pair[1],
-        setup=setup,
-        pivot=pivot,
-        space_mode=mode,
-        max_words=matrix.max_words,
-        config=Config(),
-    )
-    preset = setup.replace("-", "_")
+    preset, fixed = setup.replace("-", "_"), {"space": method, "space_mode": ""}
     if setup not in WITHOUT_SEEDS:
-        preset = preset_for(len(dataset.lexicon(*pair, setup)))
-    fixed = {"space": method, "space_mode": "" if setup in WITHOUT_SEEDS else mode}
+        preset, fixed["space_mode"] = preset_for(len(dataset.lexicon(*pair, setup))), mode
     for encoder, seed in product(matrix.encoders, matrix.training_seeds):
         given = {**matrix.settings, **fixed, "encoder": encoder, "seed": seed}
         config = Config.resolve(overrides=given, defaults={"preset": preset})
         usual = Config.resolve(config.preset, overrides={"encoder": encoder}).to_dict()
         usual["preset"] = preset
-        for template, alpha in product(
-            matrix.templates or [config.template], matrix.alphas or [config.alpha]
-        ):
-            yield replace(
-                base,
+        templates, alphas = matrix.templates or [config.template], matrix.alphas or [config.alpha]
+        for template, alpha in product(templates, alphas):
+            yield Unit(
+                dataset=dataset.name,
+                source=pair[0],
+                target=pair[1],
+                setup=setup,
+                pivot=pivot,
+                space_mode=mode,
+                max_words=matrix.max_words,
                 config=config.replace(template=template, alpha=alpha),
                 settings={  # one that repeats the default is left out
                     name: value
                     for name, value in matrix.settings.items()
                     if name not in _LISTS and value != usual[name]
                 },
-                systems=check_systems(matrix.systems or ("tuned", default_system(config))),
+                systems=check_systems(matrix.systems or ("tuned", default_system(config)), setup),
             )
 
 
@@ -478,44 +474,35 @@ def _check_space(pair: tuple[str, str], setup: str, pivot: str, method: str, mod
         raise CannotRun(f"{'-'.join(pair)} {setup}: the pivot {pivot} is one of the two languages")
     if method == FILES:
         return
-    if method not in METHODS:
-        raise InputError(f"there is no space {method!r}; there are {', '.join([*METHODS, FILES])}")
+    presets = aligner_class(method).presets
     if setup not in WITHOUT_SEEDS:
         make_aligner(Config(space=method, space_mode=mode))
         return
     check_start(METHOD_WITHOUT_SEEDS, mode or AUTO)
     # In zero-shot the method makes the spaces of the pivot's pairs, which have seeds.
-    if setup == UNSUPERVISED and UNSUPERVISED not in aligner_class(method).presets:
+    if setup == UNSUPERVISED and UNSUPERVISED not in presets:
         raise CannotRun(f"{setup}: {method} needs seed pairs; without any take vecmap, c1, c2")
 
 
 def setup_name(given: str) -> str:
     """5000, 5K and 5k are the setup 5k."""
     name = given.strip().lower().replace("_", "-")
-    if name in (UNSUPERVISED, ZERO_SHOT):
+    if name in WITHOUT_SEEDS:
         return name
     if (found := re.fullmatch(r"([1-9]\d*)(k?)", name)) is None:
-        raise InputError(
-            f"setup {given!r}: expected a number of seed pairs such as 5k or 500, "
-            f"{UNSUPERVISED} or {ZERO_SHOT}"
-        )
+        expected = f"a number of seed pairs such as 5k or 500, {' or '.join(WITHOUT_SEEDS)}"
+        raise InputError(f"setup {given!r}: expected {expected}")
     size = int(found[1]) * (1000 if found[2] else 1)
     return f"{size // 1000}k" if size % 1000 == 0 else str(size)
 
 
-def split_pair(pair: str) -> tuple[str, str]:
-    languages = pair.strip().split("-")
-    if len(languages) != 2 or not all(languages) or languages[0] == languages[1]:
-        raise InputError(f"pair {pair!r}: expected two languages such as en-fr")
-    return languages[0], languages[1]
-
-
-def _checked_pairs(given: Iterable[str]) -> list[tuple[str, str]]:
-    pairs = [split_pair(pair) for pair in given]
-    for source, target in pairs:
-        if (target, source) in pairs:
-            raise InputError(
-                f"{source}-{target} and {target}-{source} are one pair, and both directions are "
-                "measured: name one of the two"
-            )
-    return pairs
+def check_pairs(given: Iterable[str]) -> list[tuple[str, str]]:
+    """Source and target of each pair; what is no pair, or the same pair twice, raises."""
+    pairs = [tuple(pair.strip().split("-")) for pair in given]
+    for pair in pairs:
+        if len(pair) != 2 or len(set(pair)) != 2 or not all(pair):
+            raise InputError(f"pair {'-'.join(pair)!r}: expected two languages such as en-fr")
+        if pair[::-1] in pairs:
+            both = f"{'-'.join(pair)} and {'-'.join(pair[::-1])}"
+            raise InputError(f"{both} are one pair, measured in both directions: name one of them")
+    return [(source, target) for source, target in pairs]

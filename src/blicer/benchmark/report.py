@@ -7,9 +7,7 @@ headings, tables and pictures look in either format.
 
 from __future__ import annotations
 
-import json
 import re
-import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from math import fsum
@@ -22,7 +20,6 @@ import pandas as pd
 from blicer import plots
 from blicer.benchmark import paper
 from blicer.benchmark.cells import (
-    DATASETS,
     ORDER,
     PLACE,
     SPACE_OF,
@@ -31,7 +28,6 @@ from blicer.benchmark.cells import (
     UNTUNED,
     VARIANT,
     arrow,
-    changed,
     controls,
     dataset_name,
     encoders,
@@ -43,8 +39,8 @@ from blicer.benchmark.cells import (
     tallies,
     tally,
 )
-from blicer.benchmark.plan import FILES, LAYOUTS, ZERO_SHOT
-from blicer.benchmark.systems import SPACE
+from blicer.benchmark.plan import FILES, SPACE, ZERO_SHOT
+from blicer.benchmark.results import LEVEL, Results
 from blicer.files import atomic_write
 from blicer.pages import NOTHING, Strong, fill, plural, render
 from blicer.templates import TEMPLATES
@@ -226,18 +222,20 @@ def lambdas(main: pd.DataFrame) -> pd.DataFrame:
 
 def times(units: pd.DataFrame) -> pd.DataFrame:
     """Means a unit, and the speed of the cross-encoder in the units that timed it alone."""
-    seconds = pd.json_normalize([one.get("seconds") or {} for one in units["outcome"]])
-    seconds = seconds.reindex(columns=["total", "scorers.cross-encoder"]).set_index(units.index)
-    total, timed = (seconds[name].astype(float) for name in seconds)
-    scored = pd.Series([one.get("pairs_scored") for one in units["outcome"]], units.index)
-    found = units.assign(total=total, timed=timed, scored=scored.astype(float).where(timed > 0))
+    outcomes = units["outcome"]
+    timed = outcomes.map(lambda one: one["seconds"].get("scorers", {}).get("cross-encoder"))
+    found = units.assign(
+        total=outcomes.map(lambda one: one["seconds"].get("total")).astype(float) / 3600,
+        timed=timed.astype(float),
+        scored=outcomes.map(lambda one: one["pairs_scored"]).where(timed > 0),
+    )
     found = found.groupby(["encoder", "setup", "space", "space_mode"], observed=True).agg(
         space_name=("space_name", "first"),
         units=("key", "size"),
         untimed=("timed", lambda timed: timed.isna().sum()),
         fit=("seconds_fit", "mean"),
         score=("seconds_score", "mean"),
-        hours=("total", lambda total: total.sum() / 3600),
+        hours=("total", "sum"),
         timed=("timed", "sum"),
         scored=("scored", "sum"),
     )
@@ -269,8 +267,7 @@ def files(units: pd.DataFrame) -> pd.DataFrame:
 def remarks(units: pd.DataFrame) -> pd.Series:
     """What was said of some units, with their names."""
     names = units["pair"] + " " + units["setup"].astype(str) + " " + units["space_name"]
-    said = units.assign(name=names, remark=[one.get("remarks") or [] for one in units["outcome"]])
-    return said.explode("remark").groupby("remark")["name"].unique()
+    return units.assign(name=names).explode("remarks").groupby("remarks")["name"].unique()
 
 
 def unlike_paper(units: pd.DataFrame) -> list[str]:
@@ -288,51 +285,6 @@ def unlike_paper(units: pd.DataFrame) -> list[str]:
     return sorted(said)
 
 
-LISTS = ["pairs", "setups", "spaces", "encoders", "templates", "alphas", "training-seeds"]
-
-
-def commands(units: pd.DataFrame) -> list[str]:
-    """A few commands that make the units of this report and no others.
-
-    A template or α that the encoder has by default is an empty text, and joins no list: it could
-    not be told apart there.
-    """
-    rows = []
-    for one in units["outcome"]:
-        unit = one["unit"]
-        own = unit["dataset"].removeprefix("my-")  # a folder that is called as a collection is
-        named = f"./{own}" if own != unit["dataset"] and own in LAYOUTS else unit["dataset"]
-        data = ["--data", "DATA"] if unit["dataset"] in DATASETS else []
-        fixed = [("--systems", ",".join(unit["systems"])), ("--max-words", unit["max_words"])]
-        fixed += [("--pivot", unit["pivot"])]
-        for name, value in sorted(unit["settings"].items()):
-            text = value if isinstance(value, str) else json.dumps(value)
-            fixed += [("--set", f"{name}={text}")]
-        values = [
-            f"{unit['source']}-{unit['target']}",
-            unit["setup"],
-            ":".join(filter(None, (unit["space"], unit["space_mode"]))),
-            unit["encoder"],
-            unit["template"] if changed(one, "template") else "",
-            f"{unit['alpha']:g}" if changed(one, "alpha") else "",
-            str(unit["training_seed"]),
-        ]
-        start = ["blicer", "benchmark", "run", named, *data]
-        end = [str(part) for option in fixed if option[1] for part in option]
-        rows.append([shlex.join(start), *((value,) for value in values), shlex.join(end)])
-    frame = pd.DataFrame(rows, columns=["start", *LISTS, "end"], dtype=object).drop_duplicates()
-    for name in LISTS:
-        order = ORDER.get(name.removesuffix("s"), str)
-        frame = frame.assign(empty=frame[name] == ("",))
-        found = frame.groupby([other for other in frame if other != name], sort=False)[name]
-        frame = found.agg(lambda one, key=order: tuple(sorted(sum(one, ()), key=key))).reset_index()
-    lines = []
-    for row in frame.sort_values(["start", "end", *LISTS]).to_dict("records"):
-        lists = [f"--{name} {shlex.quote(','.join(row[name]))}" for name in LISTS if any(row[name])]
-        lines.append(" ".join([row["start"], *lists, row["end"], "-o OUT"]))
-    return lines
-
-
 # Pictures
 
 
@@ -341,12 +293,13 @@ def pictures(
 ) -> dict[str, list[dict[str, Any]]]:
     """Name, title, SVG, and what it is the mean of, of each picture; by kind."""
     drawn: dict[str, list[dict[str, Any]]] = {"before-after": [], "lambda": [], "alpha": []}
+    taken: Counter[str] = Counter()
 
     def add(kind: str, parts: Sequence[str], title: str, svg: str, of: str) -> None:
         name = re.sub(r"[^a-z0-9.]+", "-", "-".join([kind, *parts]).lower()).strip("-.")[:80]
-        taken = sum(one["slug"] == name for one in drawn[kind])
-        file = f"{name}-{taken + 1}" if taken else name
-        drawn[kind].append({"slug": name, "name": file, "title": title, "svg": svg, "of": of})
+        taken[name] += 1
+        file = f"{name}-{taken[name]}" if taken[name] > 1 else name
+        drawn[kind].append({"name": file, "title": title, "svg": svg, "of": of})
 
     before = main[main["system"] == SPACE].set_index("cell")["p@1"]
     after = main[main["default"] | (main["system"] == TUNED)].sort_values("default")
@@ -356,17 +309,16 @@ def pictures(
         title = f"{dataset_name(key[0])}, {key[1]}"
         setups = groups(own, ["setup"])
         dots = {setup: part[["before", "p@1"]].to_numpy() for (setup,), part in setups}
-        svg = plots.before_after(dots, title)
-        add("before-after", key, title, svg, plural(len(own), "setup"))
+        add("before-after", key, title, plots.before_after(dots, title), plural(len(own), "setup"))
 
     by = ["dataset", "encoder", "system", "setup"]
     for (dataset, encoder, system, setup), own in groups(_curves(units, main), by):
-        title = f"{dataset_name(dataset)} {setup}, {encoder}, {system}"
+        key = (dataset, setup, encoder, system)
+        title = f"{dataset_name(key[0])} {', '.join(key[1:])}"
         spaces = groups(own, ["space", "space_name"])
         lines = [_mean_curve(name, part["measured"]) for (_, name), part in spaces]
         svg = plots.curves(lines, title, "λ", "P@1 on held-out words, %")
-        parts = (dataset, setup, encoder, system)
-        add("lambda", parts, title, svg, plural(len(own), "unit"))
+        add("lambda", key, title, svg, plural(len(own), "unit"))
 
     by = ["dataset", "setup", "encoder", "template"]
     for key, own in groups(alphas, by) if len(alphas) else ():
@@ -406,7 +358,7 @@ def _mean_curve(label: str, measured: pd.Series) -> plots.Curve:
 def write_report(folder: str | Path) -> tuple[Path, Path]:
     """Write ``report.md`` (with ``pictures/``) and ``report.html`` about a folder of results."""
     folder = Path(folder)
-    values = report_values(*read(folder))
+    values = report_values(*read(folder), Results(folder).commands())
     drawn = {one["name"]: one["svg"] for found in values["pictures"].values() for one in found}
     for old in (folder / "pictures").glob("*.svg"):
         if old.stem not in drawn and old.read_bytes().startswith(SIGNED.encode()):
@@ -424,13 +376,40 @@ def write_report(folder: str | Path) -> tuple[Path, Path]:
     return paths
 
 
+def summary(folder: str | Path, keys: set[str]) -> str:
+    """What the terminal shows: P@1 before and after reranking in each direction, and the tally.
+
+    ``keys``: of the units. "After" is the encoder's default system if it was measured, else the
+    last one that was.
+    """
+    units, _, _, cells = read(folder, keys)
+    alone = cells[cells["system"] == SPACE].set_index("cell")["p@1"]
+    sure = (cells["p"] < LEVEL).map({True: "*", False: ""})
+    cells = cells.assign(before=cells["cell"].map(alone), sure=sure)
+    cells = cells.sort_values(["default", "system"]).drop_duplicates("cell", keep="last")
+    varying = [name for name in VARIANT if cells[name].nunique() > 1]
+    heads = {"direction": "direction", "setup": "setup", "space_name": "space"}
+    heads |= {name: name.replace("_", " ") for name in (*varying, "system", "before")}
+    heads |= {"p@1": "after", "gain": "gain", "sure": "", "gain_low": "95 %:", "gain_high": "to"}
+    shown = cells.sort_index()[[*heads]].rename(columns=heads)
+    table = shown.to_string(index=False, float_format="{:.1f}".format, na_rep="-")
+    main = main_cells(cells)
+    setups = [key for key, _ in groups(main, ["dataset", "setup"])]
+    counted = {"tally": tally(main, setups), "others": len(cells) - len(main)}
+    values = {"table": table, "main": main, "setups": setups, "remarks": remarks(units)}
+    return render("benchmark/summary.j2", **values, **counted).strip()
+
+
 def report_values(
-    units: pd.DataFrame, failed: pd.DataFrame, replaced: int, cells: pd.DataFrame
+    units: pd.DataFrame,
+    failed: pd.DataFrame,
+    replaced: int,
+    cells: pd.DataFrame,
+    commands: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Everything that ``report.j2`` shows."""
+    """Everything that ``report.j2`` shows; ``commands``: those that the user typed."""
     everything = pd.concat([units, failed])
     known = everything[everything["dataset"] != ""]
-    dropped = Counter(item for one in units["outcome"] for item in one["dropped"].items())
     values = {
         "units": units,
         "failed": failed,
@@ -438,7 +417,7 @@ def report_values(
         "cells": cells,
         "datasets": sorted(known["dataset"].unique(), key=ORDER["dataset"]),
         "machines": machines(everything),
-        "commands": commands(known),
+        "commands": commands,
         "pictures": {},
         "variant": VARIANT,
         "dataset_name": dataset_name,
@@ -476,7 +455,6 @@ def report_values(
         "lambdas": lambdas(main),
         "not_run": [key for key, _ in tables if key not in ours],
         "twice": cells.drop_duplicates("cell").duplicated([*PLACE, *VARIANT]).sum(),
-        "dropped": sorted(dropped.items()),
         "times": times(units),
         "files": files(units),
         "pictures": pictures(units, main, alphas),

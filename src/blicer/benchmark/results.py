@@ -6,23 +6,22 @@ import csv
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from blicer.benchmark.plan import Unit, label
-from blicer.benchmark.systems import check_systems, missing_packages
-from blicer.errors import FileError, InputError, MissingDependency
+from blicer.benchmark.plan import Unit, check_systems, label
+from blicer.errors import FileError, InputError
 from blicer.files import atomic_write, read_json, write_json
+from blicer.pages import needed
 
-if TYPE_CHECKING:
-    from pandas import DataFrame
+with needed("pandas", "blicer benchmark", "bench"):
+    import pandas as pd
 
 DONE, FAILED = "done", "failed"
-NO_SEEDS = "it learns from seeds of the pair itself, and there are none"
 LEVEL = 0.05  # of significance
 Result = dict[str, Any]
 _SHAPE: dict[str, type] = {
     **dict.fromkeys(("key", "status", "error"), str),
-    **dict.fromkeys(("unit", "config", "data", "versions", "dropped", "systems"), dict),
+    **dict.fromkeys(("unit", "config", "data", "versions", "systems"), dict),
 }
 
 COLUMNS: dict[str, Callable[[str], Any]] = {
@@ -59,14 +58,12 @@ class Results:
 
     def prepare(self) -> None:
         """Create the folders; ``work`` stays out of version control."""
-        table([])  # raises now, not after hours, if pandas is missing
         try:
             self.units.mkdir(parents=True, exist_ok=True)
             self.work.mkdir(exist_ok=True)
+            (self.work / ".gitignore").write_text("*\n")
         except OSError as error:
             raise FileError(self.folder, f"cannot be made ({error.strerror or error})") from error
-        with atomic_write(self.work / ".gitignore") as file:
-            file.write("*\n")
 
     def done(self, key: str) -> Result | None:
         """The result of a unit that ended well."""
@@ -75,55 +72,54 @@ class Results:
 
     def missing(self, unit: Unit) -> tuple[str, ...]:
         """The systems of the unit that still have to be measured."""
-        done = self.done(unit.key)
-        if done is None:
-            return unit.systems
-        dropped = done["dropped"]
-        # What was dropped for want of a package is measured once the package is there.
-        hopeless = {name for name in dropped if dropped[name] == NO_SEEDS}
-        hopeless |= dropped.keys() & missing_packages(unit.systems).keys()
-        left = set(unit.systems).difference(done["systems"], hopeless)
+        done = (self.done(unit.key) or {"systems": {}})["systems"]
+        left = set(unit.systems).difference(done)
         return check_systems(left) if left else ()
 
     def write(self, result: Result) -> None:
         """Save a result beside what earlier runs measured; a failure does not replace figures."""
-        before = self.done(result["key"])
-        if before is not None:
-            if result["status"] != DONE:
-                return
-            result = _merged(before, result)
+        if before := self.done(result["key"]):
+            result = _merged(before, result) if result["status"] == DONE else before
         write_json(self.units / f"{result['key']}.json", result)
+
+    def commands(self) -> list[str]:
+        """The commands that filled the folder, in the order in which they were first typed."""
+        file = self.folder / "commands.txt"
+        return file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
+
+    def remember(self, command: str) -> None:
+        with atomic_write(self.folder / "commands.txt") as file:
+            for line in dict.fromkeys([*self.commands(), command]):
+                file.write(f"{line}\n")
 
     def write_table(self) -> None:
         """Write ``results.tsv`` again from the units."""
         frame = load(self.folder)
         for name, reader in COLUMNS.items():
-            if reader is json.loads:
-                frame[name] = frame[name].map(_as_json)
-            elif reader is str:
-                frame[name] = frame[name].map(lambda text: " ".join(text.split()))
+            if reader in (json.loads, str):
+                frame[name] = frame[name].map(_as_text)
         with atomic_write(self.table) as file:
             frame.to_csv(file, sep="\t", index=False, quoting=csv.QUOTE_NONE, lineterminator="\n")
 
 
-def _as_json(value: Any) -> str:
-    return "" if value is None else json.dumps(value, sort_keys=True, ensure_ascii=False)
+def _as_text(value: Any) -> str:
+    if value is None or isinstance(value, str):
+        return " ".join((value or "").split())
+    return json.dumps(value, sort_keys=True, ensure_ascii=False)
 
 
 def _merged(before: Result, now: Result) -> Result:
     """Two results of one unit that measured different systems, or some of them again."""
     systems = {**before["systems"], **now["systems"]}
     names = check_systems(systems)
-    dropped = {**before["dropped"], **now["dropped"]}
     seconds = {**before["seconds"], **now["seconds"]}
-    for name, value in before["seconds"].items():
-        one = seconds[name]
-        seconds[name] = {**value, **one} if isinstance(one, dict) else max(value, one)
+    for name in before["seconds"].keys() & now["seconds"].keys():
+        one, other = before["seconds"][name], now["seconds"][name]
+        seconds[name] = {**one, **other} if isinstance(one, dict) else max(one, other)
     return {
         **now,
         "unit": {**now["unit"], "systems": list(names)},
         "seconds": seconds,
-        "dropped": {name: why for name, why in dropped.items() if name not in systems},
         "systems": {name: systems[name] for name in names},
     }
 
@@ -156,7 +152,7 @@ def _read(path: Path) -> Result:
     return {**empty, "key": path.stem, "status": FAILED, "error": problem}
 
 
-def load(place: str | Path) -> DataFrame:
+def load(place: str | Path) -> pd.DataFrame:
     """One row for each unit, direction and system, from a folder or a ``results.tsv`` alone.
 
     A failed unit has one row without a system. Missing numbers are NaN or NA, missing texts empty;
@@ -166,17 +162,13 @@ def load(place: str | Path) -> DataFrame:
     return _frame(_read_rows(place)) if place.is_file() else table(load_units(place))
 
 
-def table(results: Iterable[Result]) -> DataFrame:
+def table(results: Iterable[Result]) -> pd.DataFrame:
     return _frame(row for result in results for row in _rows(result))
 
 
-def _frame(rows: Iterable[Mapping[str, Any]]) -> DataFrame:
-    try:
-        import pandas as pd
-    except ImportError as error:
-        raise MissingDependency("pandas", "blicer benchmark", extra="bench") from error
+def _frame(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     cells = [[row.get(name) for name in COLUMNS] for row in rows]
-    frame: DataFrame = pd.DataFrame(cells, columns=list(COLUMNS), dtype=object)
+    frame = pd.DataFrame(cells, columns=list(COLUMNS), dtype=object)
     for name, reader in COLUMNS.items():
         if reader is str:
             frame[name] = frame[name].fillna("")
@@ -187,26 +179,20 @@ def _frame(rows: Iterable[Mapping[str, Any]]) -> DataFrame:
 
 def _rows(result: Result) -> Iterator[dict[str, Any]]:
     unit, seconds = result["unit"], result.get("seconds", {})
-    source, target = unit.get("source", ""), unit.get("target", "")
-    common = {
-        **result,
-        "systems": None,
-        **unit,
-        "pair": f"{source}-{target}" if unit else "",
-        "seconds_fit": seconds.get("fit"),
-        "seconds_score": seconds.get("score"),
-    }
+    languages = (unit.get("source", ""), unit.get("target", ""))
+    common = {**result, "systems": None, **unit, "pair": "-".join(languages) if unit else ""}
+    common |= {f"seconds_{name}": seconds.get(name) for name in ("fit", "score")}
     if result["status"] != DONE:
         yield common
         return
-    for side, direction in (("forward", f"{source}-{target}"), ("backward", f"{target}-{source}")):
+    for side, direction in (("forward", languages), ("backward", languages[::-1])):
         for name, system in result["systems"].items():
             gain = system[side]["gain"] or {}
             yield {
                 **common,
                 **system,
                 **system[side],
-                "direction": direction,
+                "direction": "-".join(direction),
                 "system": name,
                 "default": int(system["default"]),
                 "gain": gain.get("difference"),
@@ -217,51 +203,39 @@ def _rows(result: Result) -> Iterator[dict[str, Any]]:
 
 
 def _read_rows(path: Path) -> Iterator[dict[str, Any]]:
+    number = 1
     try:
-        head, *lines = path.read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise FileError(path, f"cannot be read ({reason})") from error
-    if head.split("\t") != list(COLUMNS):
-        raise FileError(path, "is not a table of results: its first line names other columns")
-    for number, line in enumerate(lines, 2):
-        cells = line.split("\t")
-        if not line:
-            continue
-        if len(cells) != len(COLUMNS):
-            raise FileError(path, f"has {len(cells)} cells, expected {len(COLUMNS)}", line=number)
-        try:
-            yield {
-                name: reader(cell) if cell else None
-                for (name, reader), cell in zip(COLUMNS.items(), cells, strict=True)
-            }
-        except ValueError as error:
-            raise FileError(
-                path, f"has a cell that cannot be read ({error})", line=number
-            ) from error
+        head, *lines = path.read_text(encoding="utf-8").rstrip("\n").split("\n")
+        if head.split("\t") != list(COLUMNS):
+            raise ValueError("the first line names other columns")
+        for line in lines:
+            number += 1
+            cells = zip(COLUMNS.items(), line.split("\t"), strict=True)
+            yield {name: reader(cell) if cell else None for (name, reader), cell in cells}
+    except (OSError, ValueError) as error:
+        raise FileError(path, f"is not a table of results ({error})", line=number) from error
 
 
-def unit_rows(frame: DataFrame, key: str) -> DataFrame:
+def unit_rows(frame: pd.DataFrame, key: str) -> pd.DataFrame:
     """The rows of the one unit whose key begins so."""
-    rows: DataFrame = frame[frame["key"].str.startswith(key.lower())]
+    rows: pd.DataFrame = frame[frame["key"].str.startswith(key.lower())]
     if (count := rows["key"].nunique()) != 1:
         found = f"{count} units" if count else "no unit"
         raise InputError(f"there is {found} with a key that begins with {key!r}")
     return rows
 
 
-def differences(before: DataFrame, now: DataFrame) -> list[str]:
+def differences(before: pd.DataFrame, now: pd.DataFrame) -> list[str]:
     """What two runs of one unit disagree on, a sentence each; times do not count."""
     names = ("queries", "all_queries", "p@1", "p@5", "mrr", "p@1_all", "weights")
     found = {(row["system"], row["direction"]): row for row in now.to_dict("records")}
     said: list[str] = []
     for row in before.to_dict("records"):
         place = (row["system"], row["direction"])
-        if place not in found:
-            said.append(f"{', '.join(place)}: was there before and is not now")
-            continue
-        for name in names:
-            was, is_now = row[name], found[place][name]
-            if was != is_now:
-                said.append(f"{', '.join(place)}: {name} was {was} and is {is_now}")
+        again: Any = found.get(place, dict.fromkeys(names, "missing"))
+        said += [
+            f"{', '.join(place)}: {name} was {row[name]} and is {again[name]}"
+            for name in names
+            if row[name] != again[name]
+        ]
     return said

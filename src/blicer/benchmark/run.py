@@ -14,13 +14,13 @@ import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timezone
 from functools import lru_cache, partial
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from multiprocessing import active_children, get_context, parent_process
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,32 +30,35 @@ import torch
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from blicer import progress
+from blicer import lite, progress
 from blicer.benchmark.plan import (
     FILES,
     LAYOUTS,
+    SYSTEMS,
     TEST,
     UNSUPERVISED,
     WITHOUT_SEEDS,
     ZERO_SHOT,
     Dataset,
-    Digests,
     Unit,
-)
-from blicer.benchmark.results import DONE, FAILED, NO_SEEDS, Result, Results, differences, table
-from blicer.benchmark.systems import (
-    SYSTEMS,
-    choose_mixture,
     default_system,
-    measure,
-    missing_packages,
-    scorers_for,
 )
+from blicer.benchmark.results import DONE, FAILED, Result, Results, differences, table
 from blicer.config import AUTO
-from blicer.errors import BlicerError, InputError, MissingDependency
+from blicer.errors import BlicerError, InputError
+from blicer.evaluation import (
+    METRICS,
+    answerable_queries,
+    interval,
+    paired_p_values,
+    per_query,
+    resampled_means,
+)
 from blicer.lexicon import Lexicon
+from blicer.mixing import CSLS, HeldOutView, Mixture, gold_marks, score_candidates
 from blicer.multilingual import prepare_zero_shot, without_shared_pivots
-from blicer.pipeline import prepare
+from blicer.pages import needed
+from blicer.pipeline import choose, prepare
 from blicer.progress import note
 from blicer.stage_cache import log_stages, remove_stages
 from blicer.unsupervised import prepare_unsupervised
@@ -66,6 +69,8 @@ if TYPE_CHECKING:
     from blicer.pipeline import Prepared
     from blicer.scorers import Scorer
 
+Floats = NDArray[np.float64]
+BOOTSTRAP = 10_000  # draws of the paired test
 GIGABYTE = 1 << 30
 ATTEMPTS = 2  # at a unit whose worker dies
 WORKER_DIED = "worker died (killed from outside, most often because memory ran out)"
@@ -82,33 +87,26 @@ def run_unit(unit: Unit, dataset: Dataset, work: Path, *, keep_rerankers: bool =
     removed at the end unless ``keep_rerankers``.
     """
     started = time.perf_counter()
-    dropped = missing_packages(unit.systems)
-    systems = {name: SYSTEMS[name] for name in unit.systems if name not in dropped}
+    systems = {name: SYSTEMS[name] for name in unit.systems}
     with log_stages() as stages:
-        prepared = prepare_unit(unit, dataset, work, scorers_for(systems))
-    fitted = set(prepared.config.scorers)
-    dropped |= {name: NO_SEEDS for name, parts in systems.items() if set(parts) - fitted}
-    lam = unit.config.mixing_weight
+        prepared = prepare_unit(unit, dataset, work, systems)
     mixtures = {
-        name: (parts, choose_mixture(prepared, parts, lam))
+        name: (parts, choose_mixture(prepared, parts, unit.config.mixing_weight))
         for name, parts in systems.items()
-        if name not in dropped
     }
-    fit_seconds = time.perf_counter() - started + stages.saved_seconds
     # From here on the test dictionary is read; nothing is chosen any more.
-    scoring_started = time.perf_counter()
+    chosen = time.perf_counter()
     test = dataset.lexicon(unit.source, unit.target, TEST)
     timed = [TimedScorer(scorer) for scorer in prepared.fitted.scorers]
     prepared = replace(prepared, fitted=replace(prepared.fitted, scorers=[*timed]))
-    default = default_system(unit.config)
     figures, pairs_scored = measure(prepared, mixtures, test)
+    default = default_system(unit.config)
     for name, (parts, mixture) in mixtures.items():
-        figures[name] = {
+        figures[name] |= {
             "scorers": list(parts),
-            "default": name == ("tuned" if default in dropped else default),
+            "default": name == (default if unit.setup != ZERO_SHOT else "tuned"),
             "weights": mixture.weights,
             "curve": [list(point) for point in mixture.curve],
-            **figures[name],
         }
     if not keep_rerankers:
         remove_stages(folder for folder in stages.folders if "reranker-" in folder.name)
@@ -116,8 +114,8 @@ def run_unit(unit: Unit, dataset: Dataset, work: Path, *, keep_rerankers: bool =
     space = prepared.fitted.space
     return describe(unit, DONE) | {
         "seconds": {
-            "fit": round(fit_seconds, 2),
-            "score": round(ended - scoring_started, 2),
+            "fit": round(chosen - started + stages.saved_seconds, 2),
+            "score": round(ended - chosen, 2),
             "total": round(ended - started, 2),
             "scorers": {scorer.name: round(scorer.seconds, 2) for scorer in timed},
         },
@@ -126,15 +124,17 @@ def run_unit(unit: Unit, dataset: Dataset, work: Path, *, keep_rerankers: bool =
         "held_out": len(prepared.held_out.parts) if prepared.held_out is not None else 0,
         "vocabularies": {"source": len(space.source), "target": len(space.target)},
         "remarks": _remarks(unit, dataset, prepared, test),
-        "dropped": dropped,
         "systems": figures,
     }
 
 
-def prepare_unit(unit: Unit, dataset: Dataset, work: Path, scorers: Sequence[str]) -> Prepared:
+def prepare_unit(
+    unit: Unit, dataset: Dataset, work: Path, systems: Mapping[str, Sequence[str]]
+) -> Prepared:
     """Fit as the unit's setup asks: with seeds of the pair, without any, or through a pivot."""
     # No scorer would mean those of the encoder; this one needs no training. A fixed λ is for
     # systems with one scorer (``choose_mixture``).
+    scorers = tuple(dict.fromkeys(scorer for parts in systems.values() for scorer in parts))
     config = unit.config.replace(scorers=scorers or ("spelling",))
     if len(config.scorers) > 1:
         config = config.replace(mixing_weight=None)
@@ -147,15 +147,13 @@ def prepare_unit(unit: Unit, dataset: Dataset, work: Path, scorers: Sequence[str
         source, target = (
             dataset.embeddings(one, unit.max_words) for one in (unit.source, unit.target)
         )
-    start = unit.space_mode or AUTO
+    start: dict[str, Any] = {"init": unit.space_mode or AUTO, "work_dir": work}
     if unit.setup == UNSUPERVISED:
-        return prepare_unsupervised(source, target, config, space=space, init=start, work_dir=work)
+        return prepare_unsupervised(source, target, config, space=space, **start)
     if unit.setup == ZERO_SHOT:
         pivot = dataset.embeddings(unit.pivot, unit.max_words)
         one, other = (first_words(one, ZERO_SHOT_WORDS) for one in without_shared_pivots(*seeds))
-        return prepare_zero_shot(
-            pivot, source, target, one, other, config, init=start, work_dir=work
-        )
+        return prepare_zero_shot(pivot, source, target, one, other, config, **start)
     return prepare(source, target, seeds[0], config, space=space, work_dir=work)
 
 
@@ -168,6 +166,10 @@ def first_words(lexicon: Lexicon, words: int) -> Lexicon:
 def _remarks(unit: Unit, dataset: Dataset, prepared: Prepared, test: Lexicon) -> list[str]:
     """What a reader of the figures should know."""
     remarks = []
+    if unit.setup == ZERO_SHOT and (default := default_system(unit.config)) != "tuned":
+        remarks.append(
+            f"{default}, the default, learns from seeds of the pair: tuned stands for it"
+        )
     if prepared.fitted.space.settings.get("whitened") is False:
         remarks.append("too few seed pairs for VecMap to whiten: the map is orthogonal Procrustes")
     for notes in prepared.notes.values():
@@ -195,6 +197,7 @@ class TimedScorer:
 
 def describe(unit: Unit, status: str, error: str = "") -> Result:
     """The part of a result that failed units have too."""
+    packages = ("blicer", "numpy", "torch", "transformers")
     return {
         "key": unit.key,
         "status": status,
@@ -205,10 +208,9 @@ def describe(unit: Unit, status: str, error: str = "") -> Result:
         "encoder_version": unit.encoder_version,
         "data": unit.data,
         "ended": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "versions": versions(),
+        "versions": {"python": platform.python_version()} | {one: version(one) for one in packages},
         "revision": source_revision(),
         "machine": machine(),
-        "dropped": {},
         "systems": {},
     }
 
@@ -241,7 +243,12 @@ def attempt(
     ``home``: where the command was typed, for workers that start elsewhere (an encoder may be a
     relative path).
     """
-    log_output(work / "logs" / f"{unit.key}.txt")
+    (work / "logs").mkdir(parents=True, exist_ok=True)
+    sys.stdout.flush()
+    with (work / "logs" / f"{unit.key}.txt").open("ab") as log:
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
+    progress.enable()
     try:
         if home is not None and home.is_dir():
             os.chdir(home)
@@ -250,16 +257,6 @@ def attempt(
     except Exception as error:
         traceback.print_exc()
         return failed(unit, error)
-
-
-def log_output(path: Path) -> None:
-    """Append all output of this process to ``path``: notes, libraries' warnings, tracebacks."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    sys.stdout.flush()
-    with path.open("ab") as log:
-        os.dup2(log.fileno(), 1)
-        os.dup2(log.fileno(), 2)
-    progress.enable()
 
 
 def limit_threads(threads: int) -> None:
@@ -275,17 +272,92 @@ def rerun(rows: DataFrame, data: Path) -> list[str]:
     unit = Unit.from_row(row)
     # An own folder may be called like a collection; its whole path is not.
     dataset = Dataset.find(unit.dataset if unit.dataset in LAYOUTS else str(data.resolve()), data)
-    now = unit.data_digests(dataset, Digests())
+    now = unit.read_data(dataset)
     if other := [name for name, found in unit.data.items() if now.get(name) != found]:
         raise InputError(f"the data are not those of the row: {', '.join(other)} differ")
-    then = {**(row["space_settings"] or {}), "embedded encoder": row["encoder_version"]}
-    today = {**unit.space_settings, "embedded encoder": unit.encoder_version}
-    if changed := [name for name in today if today[name] != then.get(name)]:
-        note(f"{row['space']} has other defaults now than the row: {', '.join(changed)}")
+    if unit.key != row["key"]:
+        note("the method's defaults or the embedded encoder have changed since the row was made")
     limit_threads((row["machine"] or {}).get("threads", 1))
     with tempfile.TemporaryDirectory() as work:
         result = run_unit(replace(unit, data=now), dataset, Path(work))
     return differences(rows, table([result])) if row["status"] == DONE else []
+
+
+# -- the figures of a unit
+
+
+def choose_mixture(prepared: Prepared, scorers: Sequence[str], lam: float | None) -> Mixture:
+    """The weights of CSLS and some of the scorers, chosen on held-out words alone.
+
+    A fixed ``lam`` applies to systems with one scorer; the weights of the others are chosen.
+    """
+    if not scorers:
+        return Mixture({CSLS: 1.0})
+    view = prepared.held_out
+    if view is not None:
+        view = HeldOutView(view.parts[..., columns(prepared, scorers)], view.is_gold)
+    lam = lam if len(scorers) == 1 else None
+    return choose(view, prepared.config.replace(scorers=scorers, mixing_weight=lam))[0]
+
+
+def columns(prepared: Prepared, scorers: Sequence[str]) -> list[int]:
+    """Where CSLS and these scorers are among all that were fitted."""
+    return [0, *(1 + prepared.config.scorers.index(name) for name in scorers)]
+
+
+def measure(
+    prepared: Prepared, systems: Mapping[str, tuple[Sequence[str], Mixture]], test: Lexicon
+) -> tuple[dict[str, dict[str, Any]], int]:
+    """Every system's figures in both directions, and how many pairs were scored for them.
+
+    All systems order the same ``n_cand`` candidates: a gold translation that is not among them
+    counts as absent for each, in P@5 and MRR too, so that the systems compare. Gains are over the
+    first system, which is the space alone.
+    """
+    fitted, pairs_scored = prepared.fitted, 0
+    sides = (fitted.space.source, fitted.space.target)
+    figures: dict[str, dict[str, Any]] = {name: {} for name in systems}
+    for direction in ("forward", "backward"):
+        known, queries, golds = answerable_queries(test, *sides)
+        if not len(queries):
+            missing = "; ".join(test.coverage(*sides).lines())
+            raise InputError(f"no word of the test dictionary can be scored: {missing}")
+        parts = (fitted.space, fitted.scaling, fitted.scorers, queries, prepared.config.n_cand)
+        scores = score_candidates(*parts, reverse=direction == "backward")
+        pairs_scored += int(scores.indices.size)
+        is_gold = gold_marks(scores, golds)
+        space: Floats | None = None
+        for name, (scorers, mixture) in systems.items():
+            final = mixture.combine(scores.parts[..., columns(prepared, scorers)])
+            values = per_query(gold_ranks(final, is_gold))
+            figures[name][direction] = {
+                "queries": len(values),
+                "all_queries": len(known),
+                **dict(zip(METRICS, values.mean(axis=0).tolist(), strict=True)),
+                "p@1_all": float(values[:, 0].sum()) / len(known),
+                "gain": None if space is None else paired_gain(values[:, :1] - space[:, :1]),
+            }
+            space = values if space is None else space
+        test, sides = test.reverse(), sides[::-1]
+    return figures, pairs_scored
+
+
+def gold_ranks(final: Floats, is_gold: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Rank from 1 of the best gold of each query; 0: not a candidate.
+
+    Candidates come best CSLS first, and that order settles ties, as in ``choose_weights``.
+    """
+    order = np.argsort(-final, axis=1, kind="stable")
+    ordered = np.take_along_axis(is_gold, order, axis=1)
+    return np.where(ordered.any(axis=1), 1 + ordered.argmax(axis=1), 0).astype(np.int64)
+
+
+def paired_gain(differences: Floats) -> dict[str, float]:
+    """Mean of (queries, 1) differences, its 95 % interval, and p for "there is none"."""
+    means = resampled_means(differences, BOOTSTRAP, seed=0)
+    ((low, high),) = interval(means).tolist()
+    p_value = float(paired_p_values(differences, means)[0])
+    return {"difference": float(differences.mean()), "low": low, "high": high, "p_value": p_value}
 
 
 # -- many units
@@ -372,13 +444,13 @@ class LocalPool:
 def _begin() -> None:
     """In a new worker: the parent handles Ctrl-C, and the worker ends if the parent is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    parent: Any = parent_process()
 
-
-def _end_with_parent() -> None:
-    if (parent := parent_process()) is not None:
+    def end_with_parent() -> None:
         parent.join()
         os._exit(1)
+
+    threading.Thread(target=end_with_parent, daemon=True).start()
 
 
 class RayPool:
@@ -389,10 +461,8 @@ class RayPool:
     """
 
     def __init__(self, run: Run, address: str, *, cpus: float = 1, gpus: float = 0) -> None:
-        try:
+        with needed("ray", "--ray", "ray"):
             import ray
-        except ImportError as error:
-            raise MissingDependency("ray", "--ray", extra="ray") from error
         self.ray, self.cpus, self.gpus = ray, cpus, gpus
         self._references: list[Any] = []
         self._started_here = not ray.is_initialized()
@@ -400,12 +470,12 @@ class RayPool:
             _connect(ray, address)
         # max_calls=0: a worker stays, with the vectors that it has read.
         needs = {"num_cpus": cpus, "num_gpus": gpus, "max_retries": 3, "max_calls": 0}
-        self._remote, self._run = ray.remote(**needs)(_call), ray.put(run)
+        self._remote = ray.remote(**needs)(lambda run, unit: run(unit))
+        self._run = ray.put(run)
         if not self.capacity:
             self.close()
-            raise BlicerError(
-                f"no node of the Ray cluster can run a unit of {cpus:g} CPUs and {gpus:g} GPUs"
-            )
+            unit = f"a unit of {cpus:g} CPUs and {gpus:g} GPUs"
+            raise BlicerError(f"no node of the Ray cluster can run {unit}")
         note(f"Ray: room for {self.capacity} units at a time")
 
     @property
@@ -427,53 +497,42 @@ class RayPool:
             self.ray.shutdown()
 
 
-def _call(run: Run, unit: Unit) -> Result:
-    return run(unit)
-
-
 def _connect(ray: Any, address: str) -> None:
     """Join a cluster, or start one on this machine alone (``local``)."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     try:
         if host and port.isdigit():  # Ray itself would try for minutes where nobody answers
             socket.create_connection((host, int(port)), timeout=10).close()
-        ray.init(
-            address=address,
-            include_dashboard=False if address == "local" else None,
-            log_to_driver=False,
-            configure_logging=False,
-        )
+        dashboard = False if address == "local" else None
+        quiet = {"log_to_driver": False, "configure_logging": False}
+        ray.init(address=address, include_dashboard=dashboard, **quiet)
     except (OSError, RuntimeError, ValueError) as error:
         raise BlicerError(f"no Ray cluster at {address!r} ({first_line(error)})") from error
 
 
 # -- this machine
 
-_BASE = 0.8  # gigabytes of torch, transformers and the like, before any data
-_COPIES = 8  # vectors as read, normalised, mapped, and what the methods hold beside them
-# Gigabytes of weights, gradients, two moments and the largest batches while training.
-_ENCODERS = {"lite": 0.8, "xlm-roberta-large": 12.0, "bert-base-multilingual-uncased": 4.0}
-_OTHER_ENCODER = 6.0
-
 
 def unit_memory(unit: Unit, dataset: Dataset) -> int:
     """Bytes that a process running this unit holds at its peak, on the safe side."""
-    encoder = unit.config.encoder
+    # In memory vectors take at most twice their file, which may be compressed, and 300 numbers a
+    # word; they are there as read, normalised, mapped, and the methods hold more beside them.
     paths = unit.vectors(dataset).values()
-    vectors = sum(vector_bytes(path, unit.max_words) for path in paths)
-    training = _ENCODERS.get(encoder, _OTHER_ENCODER) * GIGABYTE
-    if Path(encoder).is_dir():
-        training = 5 * sum(file.stat().st_size for file in Path(encoder).glob("*.safetensors"))
-    return int(_BASE * GIGABYTE + _COPIES * vectors + training)
+    vectors = 8 * sum(min(2 * _size(path), 1200 * unit.max_words) for path in paths)
+    # Weights, gradients, two moments and the largest batches while training.
+    encoder = unit.config.encoder
+    training = 0.8 if encoder == lite.NAME else 12 if "large" in encoder else 6
+    return int(vectors + (0.8 + training) * GIGABYTE)  # 0.8: torch and the like
 
 
-def vector_bytes(path: Path, max_words: int) -> int:
-    """Bytes of the vectors in memory: about 7 bytes of text a number, 300 numbers a word."""
-    files = [file for file in (path.rglob("*") if path.is_dir() else [path]) if file.is_file()]
-    size = sum(file.stat().st_size for file in files)
-    size *= 3 if path.suffix in (".gz", ".xz", ".zst", ".bz2") else 1
-    numbers = size // (4 if path.is_dir() or path.suffix == ".npy" else 7)
-    return 4 * min(numbers, max_words * 300)
+def _size(path: Path) -> int:
+    return sum(file.stat().st_size for file in (path, *path.rglob("*")) if file.is_file())
+
+
+def jobs_that_fit(asked: int, units: Iterable[Unit], dataset: Dataset, free: int) -> int:
+    """As many jobs as were asked for, or as fit into ``free`` bytes (0: unknown); at least one."""
+    largest = max(unit_memory(unit, dataset) for unit in units)
+    return max(1, min(asked, free // largest)) if free else asked
 
 
 def local_pool(
@@ -486,12 +545,6 @@ def local_pool(
     return LocalPool(partial(run, threads=threads or max(1, cores() // fitting)), fitting)
 
 
-def jobs_that_fit(asked: int, units: Iterable[Unit], dataset: Dataset, free: int) -> int:
-    """As many jobs as were asked for, or as fit into ``free`` bytes (0: unknown); at least one."""
-    largest = max((unit_memory(unit, dataset) for unit in units), default=0)
-    return max(1, min(asked, free // largest)) if free and largest else asked
-
-
 def cores() -> int:
     """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -499,33 +552,30 @@ def cores() -> int:
 
 def memory() -> tuple[int, int]:
     """(all, free) bytes of the machine, or of the control group; 0: the system does not say."""
-    total = free = 0
-    with suppress(OSError, KeyError, ValueError, IndexError):
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        sizes = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in lines}
-        total, free = sizes["MemTotal"], sizes["MemAvailable"]
-    if not total and "SC_PHYS_PAGES" in getattr(os, "sysconf_names", {}):
-        total = free = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    group = Path("/sys/fs/cgroup")
-    with suppress(OSError, ValueError):  # no control group, or one without a limit ("max")
-        limit = int((group / "memory.max").read_text())
-        left = limit - int((group / "memory.current").read_text())
-        total, free = min(total, limit), min(free, max(left, 0))
-    return total, free
+    total, free = (
+        1024 * int(_system_file("/proc/meminfo", rf"{name}:\s*(\d+)") or 0)
+        for name in ("MemTotal", "MemAvailable")
+    )
+    limit, used = (
+        int(_system_file(f"/sys/fs/cgroup/memory.{name}", r"^(\d+)") or 0)
+        for name in ("max", "current")
+    )
+    return (min(total, limit), min(free, max(limit - used, 1))) if limit else (total, free)
 
 
-@lru_cache(maxsize=1)
-def processor() -> str:
+def _system_file(path: str, pattern: str) -> str:
+    """What a pattern finds in a file of the system; empty where there is none."""
     with suppress(OSError):
-        if found := re.search(r"model name\s*: *(.+)", Path("/proc/cpuinfo").read_text("utf-8")):
+        if found := re.search(pattern, Path(path).read_text("utf-8")):
             return found[1]
-    return platform.processor() or "unknown"
+    return ""
 
 
 def machine() -> dict[str, Any]:
+    processor = _system_file("/proc/cpuinfo", r"model name\s*: *(.+)") or platform.processor()
     return {
         "system": f"{platform.system()} {platform.machine()}",
-        "processor": processor(),
+        "processor": processor or "unknown",
         "cores": cores(),
         "threads": int(os.environ.get("OMP_NUM_THREADS", 0) or cores()),
         "memory_gb": round(memory()[0] / GIGABYTE, 1),
@@ -533,26 +583,12 @@ def machine() -> dict[str, Any]:
 
 
 @lru_cache(maxsize=1)
-def versions() -> dict[str, str]:
-    """Python and the packages that decide the figures."""
-    found = {"python": platform.python_version()}
-    for package in ("blicer", "numpy", "torch", "transformers"):
-        found[package] = "unknown"
-        with suppress(PackageNotFoundError):
-            found[package] = version(package)
-    return found
-
-
-@lru_cache(maxsize=1)
 def source_revision() -> str:
     """The commit of an installation from a working copy; empty for a released package."""
     home = Path(__file__).resolve().parents[3]
-    # A virtual environment inside somebody's repository is not ours.
-    if not (home / ".git").exists() or not (home / "src" / "blicer").is_dir():
+    if not (home / ".git").exists():
         return ""
     command = ["git", "-C", str(home), "describe", "--always", "--dirty", "--exclude=*"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return done.stdout.strip()
+    with suppress(OSError, subprocess.SubprocessError):
+        return subprocess.run(command, capture_output=True, text=True, timeout=10).stdout.strip()
+    return ""

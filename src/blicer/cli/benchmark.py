@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from blicer.cli import app
-
-if TYPE_CHECKING:
-    from blicer.benchmark.results import Results
 
 
 class _RunByDefault(TyperGroup):
@@ -34,8 +33,6 @@ benchmark = typer.Typer(
 )
 app.add_typer(benchmark)
 
-FEW_WORDS = 200  # of a test dictionary: an interval of some seven points either way
-
 
 def _option(text: str, *names: str, **more: Any) -> Any:
     return typer.Option(*names, help=text, **more)
@@ -48,6 +45,7 @@ Data = Annotated[
 
 @benchmark.command()
 def run(
+    ctx: typer.Context,
     dataset: Annotated[str, typer.Argument(help="xling, panlex, muse, or a folder of your own.")],
     output: Annotated[Path, _option("Folder of the results.", "--output", "-o")],
     pairs: Annotated[str, _option("Such as en-fr,en-ru; both directions are measured.")],
@@ -108,21 +106,20 @@ def run(
     """
     from dataclasses import replace
 
-    from blicer.benchmark.plan import Dataset, Digests, Matrix, make_units
-    from blicer.benchmark.results import Results
+    from blicer.benchmark.plan import LISTS, Dataset, Matrix, label, make_units
+    from blicer.benchmark.report import summary
+    from blicer.benchmark.results import DONE, Results, load_units
     from blicer.benchmark.run import RayPool, attempt, local_pool, run_units
     from blicer.config import parse_assignments
     from blicer.progress import note
 
     found, results = Dataset.find(dataset, data), Results(output)
-    if not dry_run:
-        results.prepare()
-    lists = {"pairs": pairs, "setups": setups, "spaces": spaces, "encoders": encoders}
-    lists |= {"templates": templates, "alphas": alphas, "training_seeds": training_seeds}
-    lists["systems"] = systems
+    lists = {name: ctx.params[name] for name in LISTS}
     given = parse_assignments(settings or [])
     matrix = Matrix.parse(lists, ablation, max_words=max_words, pivot=pivot, settings=given)
-    units, problems = make_units(matrix, found, Digests(results.work / "digests.json"))
+    if not dry_run:
+        results.prepare()
+    units, problems = make_units(matrix, found)
     left = [replace(unit, systems=names) for unit in units if (names := results.missing(unit))]
     count = f"{len(units)} unit{'s' * (len(units) != 1)}, {len(units) - len(left)} done"
     if dry_run:
@@ -135,85 +132,38 @@ def run(
         typer.echo(f"{count}, {len(left)} to do")
         return
     note(count)
-    job = partial(attempt, work=results.work.resolve(), keep_rerankers=keep_rerankers)
+    options = {**lists, "ablation": ablation, "max-words": str(max_words), "pivot": pivot}
+    typed = [(f"--{name.replace('_', '-')}", value) for name, value in options.items() if value]
+    typed += [("--set", one) for one in settings or []]
+    command = ["blicer", "benchmark", "run", dataset, "--data", "DATA", *chain(*typed)]
+    results.remember(shlex.join([*command, "-o", "OUT"]))
     ended: list[dict[str, Any]] = []
-    if left and ray is not None:  # the workers start elsewhere
-        folder = replace(found, folder=found.folder.resolve())
-        job = partial(job, dataset=folder, threads=max(1, int(cpus_per_unit)), home=Path.cwd())
-        cluster = RayPool(job, ray, cpus=cpus_per_unit, gpus=gpus_per_unit)
-        ended = run_units(left, cluster, results)
-    elif left:
-        pool = local_pool(partial(job, dataset=found), left, found, jobs, threads)
+    if left:
+        found = replace(found, folder=found.folder.resolve())
+        fixed: dict[str, Any] = {
+            "dataset": found,
+            "work": results.work.resolve(),
+            "home": Path.cwd(),
+        }
+        job = partial(attempt, **fixed, keep_rerankers=keep_rerankers)
+        if ray is not None:
+            job = partial(job, threads=max(1, int(cpus_per_unit)))
+            pool: Any = RayPool(job, ray, cpus=cpus_per_unit, gpus=gpus_per_unit)
+        else:
+            pool = local_pool(job, left, found, jobs, threads)
         ended = run_units(left, pool, results)
-    _finish(results, {unit.key for unit in units}, ended, problems)
-
-
-def _finish(
-    results: Results, keys: set[str], ended: list[dict[str, Any]], problems: list[str]
-) -> None:
-    """Print the summary and the failures and write the report; failures exit with 1."""
-    from blicer.benchmark.plan import label
-    from blicer.benchmark.results import DONE, load_units
-
-    found = [result for result in load_units(results.folder) if result["key"] in keys]
-    if any(result["status"] == DONE for result in found):
-        typer.echo("\n".join(_summary(results.folder, keys)))
     # A failure that left earlier figures in place is only among those that ended now.
-    failed = {result["key"]: result for result in (*found, *ended) if result["status"] != DONE}
+    keys = {unit.key for unit in units}
+    known = [result for result in load_units(results.folder) if result["key"] in keys]
+    if any(result["status"] == DONE for result in known):
+        typer.echo(summary(results.folder, keys))
+    failed = {result["key"]: result for result in (*known, *ended) if result["status"] != DONE}
     said = [f"{key} {label(one['unit'])}: {one['error']}" for key, one in failed.items()]
-    if said := [*said, *problems]:
-        typer.echo("\n".join([f"\n{len(said)} failed:", *(f"  {one}" for one in said)]))
+    if lines := [*said, *problems]:
+        typer.echo("\n".join([f"\n{len(lines)} failed:", *(f"  {one}" for one in lines)]))
     report(results.folder)
-    if said:
+    if lines:
         raise typer.Exit(1)
-
-
-def _summary(folder: Path, keys: set[str]) -> list[str]:
-    """P@1 before and after reranking: a line for each direction, then what it comes to.
-
-    "After" is the encoder's default system if it was measured, else the last one that was.
-    """
-    from blicer.benchmark.cells import VARIANT, main_cells, read, tally
-    from blicer.benchmark.results import LEVEL
-    from blicer.benchmark.systems import SPACE
-
-    units, _, _, cells = read(folder, keys)
-    alone = cells[cells["system"] == SPACE].set_index("cell")["p@1"]
-    rank = (cells["system"] != SPACE).astype(int) + cells["default"]
-    cells = cells.assign(rank=rank, before=cells["cell"].map(alone), sure=cells["p"] < LEVEL)
-    cells = cells.sort_values("rank", kind="stable").drop_duplicates("cell", keep="last")
-    cells = cells.sort_index().replace({"sure": {True: "*", False: ""}})
-    varying = [name for name in VARIANT if cells[name].nunique() > 1]
-    heads = {name: name for name in ("direction", "setup")} | {"space_name": "space"}
-    heads |= {name: name.replace("_", " ") for name in (*varying, "system", "before")}
-    heads |= {"p@1": "after", "gain": "gain", "sure": "", "gain_low": "95 %:", "gain_high": "to"}
-    table = cells[[*heads]].to_string(
-        index=False, header=[*heads.values()], float_format="{:.1f}".format, na_rep="-"
-    )
-    main = main_cells(cells)
-    words, shares = main["queries"], main["coverage"]
-    lines = [
-        f"P@1 before and after reranking, per cent (*: p < {LEVEL}, paired bootstrap)",
-        table,
-        f"test words in the vocabularies: {words.min():,.0f} to {words.max():,.0f} a direction, "
-        f"{shares.min():.0f} to {shares.max():.0f} % of the dictionaries",
-    ]
-    if words.min() < FEW_WORDS:
-        lines.append(f"fewer than {FEW_WORDS} words tell little: read more, or larger, vectors")
-    setups = [*dict.fromkeys(zip(main["dataset"], main["setup"], strict=True))]
-    if (found := tally(main, setups))["all"]:
-        sure = f"{found['significant']} significantly (p < {LEVEL})"
-        lines.append(f"{found['won']} of {found['all']} won, {sure}")
-        for at, (_, setup) in enumerate(setups):
-            gain, count = found[f"gain{at}"], found[f"cells{at}"]
-            lines.append(f"mean gain at {setup}: {gain:+.2f} points over {count}")
-    if others := len(cells) - len(main):
-        lines.append(f"other templates, alphas or settings, see the report: {others} rows")
-    for result in units["outcome"]:
-        unit, remarks = result["unit"], result.get("remarks") or []
-        lines += [f"{unit['source']}-{unit['target']} {unit['setup']}: {one}" for one in remarks]
-        lines += [f"left out {name}: {why}" for name, why in result["dropped"].items()]
-    return list(dict.fromkeys(lines))
 
 
 @benchmark.command()

@@ -14,18 +14,17 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from safetensors import SafetensorError
 
-from blicer.config import CROSS_ENCODER, PRESETS, Config, preset_name
-from blicer.crossencoder.scoring import ScoreCache, Scores, distinct_pairs, score_tokens
+from blicer.config import TRAINING, Config
+from blicer.crossencoder.scoring import Scores, distinct_pairs, score_tokens
 from blicer.crossencoder.tokens import PairEncoder
 from blicer.crossencoder.training import LabelledPairs, Run, TrainingReport
 from blicer.devices import resolve_device
 from blicer.encoders.loading import (
     Ints,
     check_one_label,
-    fingerprint,
     load_encoder,
     quiet_transformers,
     resolve_precision,
@@ -35,19 +34,17 @@ from blicer.errors import FileError, InputError
 from blicer.files import atomic_folder, check_replaceable, check_writable, read_json, write_marker
 from blicer.progress import note
 
-CONFIG_FILE, FORMAT = "blicer.json", 2
-PAIRS_PER_WRITE = 8192
-
-HeldOut = tuple[Sequence[str], Sequence[str], ArrayLike]
+CONFIG_FILE, FORMAT = "blicer.json", 3
+Texts = Sequence[str]
 
 
 class Reranker:
     """A cross-encoder over text pairs. ``fit`` trains it, ``score`` gives sigmoids in [0, 1].
 
     ``encoder``: ``lite``, a name on the Hugging Face Hub, or a folder. ``config``: the settings to
-    train with; by default those of the paper's ``preset``. ``overrides``: settings of the
-    cross-encoder (``blicer config`` lists them) that win over both. ``device``: ``auto``, ``cpu``,
-    ``cuda``, ``cuda:1`` or ``mps``. ``precision``: ``auto``, ``fp32``, ``bf16`` or ``fp16``.
+    train with; by default those of the paper. ``overrides``: settings of the cross-encoder
+    (``blicer config`` lists them) that win over it. ``device``: ``auto``, ``cpu``, ``cuda``,
+    ``cuda:1`` or ``mps``. ``precision``: ``auto``, ``fp32``, ``bf16`` or ``fp16``.
     ``report_`` tells how training went. The model is loaded on first use.
     """
 
@@ -56,24 +53,16 @@ class Reranker:
         encoder: str | Path = "xlm-roberta-large",
         *,
         config: Config | None = None,
-        preset: str = "supervised",
         device: str | torch.device = "auto",
         precision: str = "auto",
         **overrides: Any,
     ) -> None:
-        preset = preset_name(preset)
-        config = config or Config(preset=preset, **PRESETS[preset])
-        self.config = config.replace(**overrides, encoder=str(encoder))
-        if strange := overrides.keys() - self._settings().keys():
+        self.config = (config or Config()).replace(**overrides, encoder=str(encoder))
+        if strange := overrides.keys() - self.config.only(TRAINING).keys():
             raise InputError(f"{min(strange)} is not a setting of the cross-encoder")
         self.device, self.precision = resolve_device(device), precision
-        self.score_cache: str | Path | None = None
         self.report_: TrainingReport | None = None
         self._source = encoder
-        self._details: dict[str, Any] = {}
-
-    def _settings(self) -> dict[str, Any]:
-        return {"preset": self.config.preset, **self.config.only(CROSS_ENCODER)}
 
     @cached_property
     def model(self) -> Any:
@@ -98,47 +87,40 @@ class Reranker:
 
     def fit(
         self,
-        left: Sequence[str],
-        right: Sequence[str],
+        left: Texts,
+        right: Texts,
         labels: ArrayLike,
         weights: ArrayLike | None = None,
         *,
         output_dir: str | Path | None = None,
-        validation: HeldOut | None = None,
-        checkpoint_steps: int | None = None,
+        validation: tuple[Texts, Texts, ArrayLike] | None = None,
     ) -> Reranker:
         """Train on text pairs with soft labels (BCE with logits, method §3).
 
         ``weights`` count an example that often without repeating it. With ``output_dir`` the
         model is saved there in the end, and until then the state is kept beside it in
-        ``<output_dir>.checkpoint``: the same call after a crash or a kill goes on from there and
-        ends with the same weights; once finished it only loads them. ``validation``: held-out
-        pairs and labels, whose loss is reported (and stops training with ``early_stopping``).
-        ``checkpoint_steps``: save the state every so many steps; by default once a minute.
+        ``<output_dir>.checkpoint.safetensors``: the same call after a crash or a kill goes on from
+        there and ends with the same weights; once finished it only loads them. ``validation``:
+        held-out pairs and labels, whose loss is reported (and stops training with
+        ``early_stopping``).
         """
         data = self._labelled(left, right, labels, weights)
         held_out = self._labelled(*validation) if validation is not None else None
         if self.config.early_stopping and held_out is None:
             raise InputError("early_stopping needs held-out pairs: give validation")
-        run = Run(
-            self.model,
-            data,
-            self.config,
-            device=self.device,
-            precision=self.precision,
-            held_out=held_out,
-        )
+        run = Run(self.model, data, held_out, self.config, self.device, self.precision)
         self.device = run.device
         checkpoints = None
         if output_dir is not None:
+            output_dir = Path(output_dir)
             check_replaceable(output_dir, CONFIG_FILE, "a saved cross-encoder")
             check_writable(output_dir)
-            if self._finished(Path(output_dir), run.report.fingerprint):
+            if self._finished(output_dir, run.report.fingerprint):
                 return self
-            checkpoints = Checkpoints(checkpoint_folder(output_dir), run.report.fingerprint)
+            checkpoints = Checkpoints(output_dir, run.report.fingerprint)
         # Half-trained weights must not pass for a model: if this fails, it is loaded anew.
         del self.model
-        self._take(run.train(checkpoints, checkpoint_steps), run.report)
+        self.model, self.report_ = run.train(checkpoints), run.report
         if output_dir is not None and checkpoints is not None and run.rank == 0:
             self.save(output_dir)
             checkpoints.clear()
@@ -147,92 +129,62 @@ class Reranker:
         return self
 
     def _labelled(
-        self,
-        left: Sequence[str],
-        right: Sequence[str],
-        labels: ArrayLike,
-        weights: ArrayLike | None = None,
+        self, left: Texts, right: Texts, labels: ArrayLike, weights: ArrayLike | None = None
     ) -> LabelledPairs:
-        soft = _numbers("labels", labels, len(left))
-        if len(left) == 0:
-            raise InputError("there are no text pairs to train on")
-        if len(right) != len(left):
-            raise InputError(f"{len(left)} left texts and {len(right)} right texts")
+        soft = np.asarray(labels, dtype=np.float32)
+        counts = np.asarray(np.ones(len(left)) if weights is None else weights, dtype=np.float32)
+        shapes = {(len(right),), soft.shape, counts.shape}
+        if len(left) == 0 or shapes != {(len(left),)}:
+            raise InputError(
+                f"{len(left)} left texts, {len(right)} right texts, labels {soft.shape}, weights "
+                f"{counts.shape}; expected as many of each, and at least one"
+            )
         for i in np.flatnonzero(~((soft >= 0) & (soft <= 1))).tolist():
             raise InputError(
                 f"label {soft[i]} of pair {i + 1} ({left[i]!r}, {right[i]!r}) is outside [0, 1]"
             )
-        counts = _numbers("weights", np.ones(len(left)) if weights is None else weights, len(left))
         if not (np.isfinite(counts).all() and (counts >= 0).all() and counts.sum() > 0):
             raise InputError("weights must be finite, at least 0, and not all 0")
         return LabelledPairs(self.pair_encoder.encode(left, right), soft, counts)
 
     def _finished(self, folder: Path, goal: str) -> bool:
         """Take the weights of a folder that this very training has already filled."""
-        if not (folder / CONFIG_FILE).is_file():
-            return False
-        saved = read_json(folder / CONFIG_FILE)
-        training = saved.get("training") if isinstance(saved, dict) else None
-        if not isinstance(training, dict) or training.get("fingerprint") != goal:
+        try:
+            if read_json(folder / CONFIG_FILE)["training"]["fingerprint"] != goal:
+                return False
+        except (FileError, KeyError, TypeError):  # nothing there, or nothing of ours
             return False
         note(f"{folder}: was already trained with this data and these settings; loaded")
         done = Reranker.load(folder, device=self.device, precision=self.precision)
-        self._take(done.model, done.report_)
+        self.model, self.report_ = done.model, done.report_
         return True
-
-    def _take(self, model: Any, report: TrainingReport | None) -> None:
-        self.model, self.report_ = model, report
-        self.__dict__.pop("_cache", None)  # the scores of the weights before
 
     # -- scoring -----------------------------------------------------------------------------------
 
-    def score(self, left: Sequence[str], right: Sequence[str]) -> Scores:
+    def score(self, left: Texts, right: Texts) -> Scores:
         """Sigmoid of the logit for each ``(left[i], right[i])`` in this order, float32."""
         one, other, inverse = distinct_pairs(left, right)
-        cache = self._cache
-        scores = cache.get(one, other) if cache else np.full(len(one), np.nan, dtype=np.float32)
-        missing = np.flatnonzero(np.isnan(scores))
-        # With a cache the work is kept piece by piece, so that a killed run loses little.
-        step = PAIRS_PER_WRITE if cache else max(1, len(missing))
-        for start in range(0, len(missing), step):
-            part = missing[start : start + step]
-            some, others = [one[i] for i in part], [other[i] for i in part]
-            pairs = self.pair_encoder.encode(some, others)
-            scores[part] = score_tokens(self.model, pairs, self.device, self.autocast)
-            if cache:
-                cache.put(some, others, scores[part])
-        answer: Scores = scores[inverse]
-        return answer
+        pairs = self.pair_encoder.encode(one, other)
+        scores: Scores = score_tokens(self.model, pairs, self.device, self.autocast)[inverse]
+        return scores
 
-    @cached_property
-    def _cache(self) -> ScoreCache | None:
-        """Belongs to everything that decides the scores: weights, tokenizer, length, precision."""
-        if self.score_cache is None:
-            return None
-        vocabulary = sorted(self.tokenizer.get_vocab().items(), key=lambda item: item[1])
-        backend = getattr(self.tokenizer, "backend_tokenizer", None)
-        rules = [str(getattr(backend, part, "")) for part in ("normalizer", "pre_tokenizer")]
-        how = (vocabulary, rules, self.config.max_length, self.autocast)
-        return ScoreCache(self.score_cache, fingerprint(self.model, *how))
-
-    def score_both_orders(self, left: Sequence[str], right: Sequence[str]) -> Scores:
+    def score_both_orders(self, left: Texts, right: Texts) -> Scores:
         """Mean of the scores of the two orders (method §4)."""
         scores = self.score([*left, *right], [*right, *left])
         mean: Scores = (scores[: len(left)] + scores[len(left) :]) / np.float32(2)
         return mean
 
-    def score_parts(self, sources: Sequence[str], targets: Sequence[str], reverse: Ints) -> Scores:
+    def score_parts(self, sources: Texts, targets: Texts, reverse: Ints) -> Scores:
         """One order of each pair (0: source first, 1: target first), for early exit."""
-        pairs = zip(sources, targets, reverse, strict=True)
-        ordered = [(target, source) if swap else (source, target) for source, target, swap in pairs]
-        return self.score([one for one, _ in ordered], [other for _, other in ordered])
+        triples = zip(sources, targets, reverse, strict=True)
+        pairs = [(two, one) if swap else (one, two) for one, two, swap in triples]
+        return self.score([one for one, _ in pairs], [two for _, two in pairs])
 
     # -- saving and loading ------------------------------------------------------------------------
 
-    def save(self, path: str | Path, details: dict[str, Any] | None = None) -> None:
-        """Write the whole model folder, or nothing. ``details`` go into its card and config."""
+    def save(self, path: str | Path) -> None:
+        """Write the whole model folder, or nothing."""
         check_replaceable(path, CONFIG_FILE, "a saved cross-encoder")
-        self._details |= details or {}
         model, tokenizer = self.model, self.tokenizer
         limit = tokenizer.model_max_length
         try:
@@ -241,13 +193,12 @@ class Reranker:
                 tokenizer.model_max_length = self.config.max_length
                 model.save_pretrained(folder)
                 tokenizer.save_pretrained(folder)
-                card = model_card(self._settings(), self.report_, self._details)
+                card = model_card(self.config.only(TRAINING), self.report_)
                 (folder / "README.md").write_text(card, encoding="utf-8")
                 saved = {
                     "format": FORMAT,
-                    "settings": self._settings(),
+                    "config": self.config.to_dict(),
                     "training": asdict(self.report_) if self.report_ else None,
-                    "details": self._details,
                 }
                 write_marker(folder, CONFIG_FILE, saved)
                 for file in folder.iterdir():
@@ -258,78 +209,39 @@ class Reranker:
             tokenizer.model_max_length = limit
 
     @classmethod
-    def load(
-        cls,
-        path: str | Path,
-        *,
-        device: str | torch.device = "auto",
-        precision: str = "auto",
-        score_cache: str | Path | None = None,
-    ) -> Reranker:
+    def load(cls, path: str | Path, **options: Any) -> Reranker:
         """Load a saved reranker, or a folder that ``sentence_transformers.CrossEncoder`` saved.
 
-        ``score_cache``: a folder to keep scores in, of each model apart; by default none are kept.
+        ``options``: device and precision.
         """
         folder = Path(path)
-        loaded = cls(folder, device=device, precision=precision)
-        loaded.score_cache = score_cache
-        if not (folder / CONFIG_FILE).is_file():
+        file = folder / CONFIG_FILE
+        loaded = cls(folder, **options)
+        if not file.is_file():
             check_one_label(folder)
             # RoBERTa's kind keeps two positions for padding.
             positions = getattr(loaded.model.config, "max_position_embeddings", 512) - 2
             limit = min(loaded.tokenizer.model_max_length, positions)
             loaded.config = loaded.config.replace(max_length=int(limit))
             return loaded
-        saved = read_json(folder / CONFIG_FILE)
-        found = saved.get("format") if isinstance(saved, dict) else None
-        if found != FORMAT:
-            raise FileError(
-                folder / CONFIG_FILE, f"has format {found!r}; this version reads format {FORMAT}"
-            )
+        saved = read_json(file)
         try:
-            loaded.config = Config.from_dict(saved["settings"])
+            if saved["format"] != FORMAT:
+                raise ValueError(f"format {saved['format']!r}; this version reads {FORMAT}")
+            loaded.config = Config.from_dict(saved["config"])
             loaded.report_ = TrainingReport(**saved["training"]) if saved["training"] else None
-            loaded._details = dict(saved["details"])
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise FileError(folder / CONFIG_FILE, f"is damaged ({error})") from error
+            raise FileError(file, f"is damaged, or of another version ({error})") from error
         _ = loaded.model  # read now, so that a damaged folder is found here
         return loaded
 
 
-def checkpoint_folder(output_dir: str | Path) -> Path:
-    """Where the state of an unfinished training is kept."""
-    output_dir = Path(output_dir)
-    return output_dir.with_name(f"{output_dir.name}.checkpoint")
-
-
-def _numbers(name: str, values: ArrayLike, expected: int) -> NDArray[np.float32]:
-    array = np.asarray(values, dtype=np.float32)
-    if array.shape != (expected,):
-        raise InputError(f"{name} have shape {array.shape}; expected one for each of {expected}")
-    return array
-
-
-def model_card(
-    settings: Mapping[str, Any], report: TrainingReport | None, details: Mapping[str, Any]
-) -> str:
-    """Markdown with the front matter that the Hub reads; ``details`` are added as a table."""
+def model_card(settings: Mapping[str, Any], report: TrainingReport | None) -> str:
+    """Markdown with the front matter that the Hub reads."""
     training = "Not trained on any pairs yet. Its settings:"
     if report:
         steps = len(report.losses)
         training = f"Trained on {report.pairs} text pairs with soft labels in {steps} steps, with:"
-    tags = "".join(f"- {tag}\n" for tag in details.get("languages", ()))
+    rows = [f"| {name} | {value} |" for name, value in settings.items()]
     template = Path(__file__).with_name("model_card.md").read_text(encoding="utf-8")
-    card = template.format(
-        languages=f"language:\n{tags}" if tags else "",
-        encoder=settings["encoder"],
-        training=training,
-        settings=_table("setting", settings),
-    )
-    rest = {name: value for name, value in details.items() if name != "languages"}
-    return f"{card}\n## Details\n\n{_table('what', rest)}\n" if rest else card
-
-
-def _table(head: str, values: Mapping[str, Any]) -> str:
-    cells = [(name, str(value).replace("|", "\\|")) for name, value in values.items()]
-    rows = [f"| {name} | {' '.join(text.splitlines())} |" for name, text in cells]
-    return "\n".join([f"| {head} | value |", "|---|---|", *rows])
+    return template.format(training=training, settings="\n".join(rows), **settings)

@@ -2,18 +2,12 @@
 
 Equal pairs are scored once; texts are tokenised once; pairs are sorted by length, so that a batch
 is padded by next to nothing; batches hold a number of tokens, not of pairs, so that every batch
-fills the machine alike. ``ScoreCache`` keeps scores on disk, and ``best_first`` finds the best
-candidate without scoring them all.
+fills the machine alike. ``best_first`` finds the best candidate without scoring them all.
 """
 
 from __future__ import annotations
 
-import json
-import sqlite3
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,9 +15,9 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from blicer.crossencoder.tokens import PairTokens
-from blicer.encoders.loading import Ints, batch_cost, input_names, token_batches
+from blicer.encoders.loading import Ints, batch_cost, token_batches
 from blicer.errors import InputError
-from blicer.progress import note, task
+from blicer.progress import task
 
 Scores = NDArray[np.float32]
 Floats = NDArray[np.float64]
@@ -44,7 +38,6 @@ def score_tokens(
     model: Any, pairs: PairTokens, device: torch.device, autocast: torch.dtype | None
 ) -> Scores:
     """Sigmoid of the logit of every row."""
-    names = input_names(model)
     logits = torch.empty(len(pairs), dtype=torch.float32, device=device)
     model.eval()
     with (
@@ -52,68 +45,11 @@ def score_tokens(
         torch.autocast(device.type, dtype=autocast, enabled=autocast is not None),
     ):
         for rows in token_batches(pairs.lengths, *batch_cost(device)):
-            inputs = {k: v for k, v in pairs.batch(rows, device).items() if k in names}
-            found = model(**inputs).logits[:, 0].float()
+            found = model(**pairs.batch(rows, device)).logits[:, 0].float()
             logits[torch.from_numpy(rows).to(device)] = found
             progress.advance(len(rows))
     scores: Scores = torch.sigmoid(logits).cpu().numpy()
     return scores
-
-
-class ScoreCache:
-    """Scores of one model in an SQLite file, named after the model's ``fingerprint``.
-
-    A damaged file is replaced; one that cannot be read or written is noted and done without.
-    """
-
-    def __init__(self, folder: str | Path, fingerprint: str) -> None:
-        self.path = Path(folder) / f"{fingerprint[:32]}.sqlite"
-        self._off = False
-
-    def get(self, left: Sequence[str], right: Sequence[str]) -> Scores:
-        """The cached scores of the pairs; NaN for a pair that is not there."""
-        scores = np.full(len(left), np.nan, dtype=np.float32)
-
-        def read(database: sqlite3.Connection) -> None:
-            query = "SELECT score FROM scores WHERE pair = ? AND score BETWEEN 0 AND 1"
-            for i, key in enumerate(_keys(left, right)):
-                if row := database.execute(query, (key,)).fetchone():
-                    scores[i] = row[0]
-
-        if self.path.exists():
-            self._use(read)
-        return scores
-
-    def put(self, left: Sequence[str], right: Sequence[str], scores: Scores) -> None:
-        rows = zip(_keys(left, right), scores.tolist(), strict=True)
-        insert = "INSERT OR REPLACE INTO scores VALUES (?, ?)"
-        self._use(lambda database: database.executemany(insert, rows))
-
-    def _use(self, work: Callable[[sqlite3.Connection], object]) -> None:
-        """Open the database for some work, in one transaction."""
-        if self._off:
-            return
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with closing(sqlite3.connect(self.path, timeout=30)) as database:
-                database.execute("PRAGMA journal_mode=WAL")
-                database.execute("PRAGMA synchronous=NORMAL")
-                columns = "pair TEXT PRIMARY KEY, score REAL NOT NULL"
-                database.execute(f"CREATE TABLE IF NOT EXISTS scores ({columns}) WITHOUT ROWID")
-                with database:
-                    work(database)
-        except (sqlite3.OperationalError, OSError) as error:
-            self._off = True
-            note(f"{self.path}: the score cache cannot be used ({error}); going on without it")
-        except sqlite3.DatabaseError as error:
-            note(f"{self.path}: the score cache is damaged ({error}) and starts anew")
-            for suffix in ("", "-wal", "-shm"):
-                Path(f"{self.path}{suffix}").unlink(missing_ok=True)
-
-
-def _keys(left: Sequence[str], right: Sequence[str]) -> Iterator[str]:
-    """JSON keeps ("ab", "c") apart from ("a", "bc"), and any character in plain ASCII."""
-    return map(json.dumps, zip(left, right, strict=True))
 
 
 # -- early exit ------------------------------------------------------------------------------------
@@ -122,28 +58,10 @@ ScoreParts = Callable[[Ints, Ints, Ints], ArrayLike]
 """``score(queries, candidates, parts)``: positions in, scores in [0, 1] out, all of one length."""
 
 
-@dataclass(frozen=True)
-class BestFirst:
-    """The best candidate of each query, and what finding it cost."""
-
-    best: Ints
-    """(q,) position of the winner among the query's candidates."""
-    scores: Floats
-    """(q,) final score of the winner."""
-    scored: int
-    """Parts that were scored."""
-    total: int
-    """Parts that full scoring would have scored."""
-
-    @property
-    def saved(self) -> float:
-        return 1.0 - self.scored / self.total if self.total else 0.0
-
-
 def best_first(
     known: ArrayLike, weights: Sequence[float], score: ScoreParts, *, batch_size: int = 64
-) -> BestFirst:
-    """The top-1 of full scoring (ties: the earlier candidate), scoring only what can matter.
+) -> Ints:
+    """The best candidate of each query by full scoring (ties: the earlier), scored frugally.
 
     A candidate's final score is a ``known`` part (queries, candidates) plus ``weights`` times parts
     that are expensive and lie in [0, 1]. Method §4 is ``(1-λ)·scaled CSLS + λ/2·sigmoid(x,y) +
@@ -161,16 +79,20 @@ def best_first(
     known = np.asarray(known, dtype=np.float64)
     if known.ndim != 2 or known.shape[1] == 0 or np.isnan(known).any():
         raise InputError("known scores must be an array (queries, candidates) without NaN")
-    if any(not (np.isfinite(weight) and weight >= 0) for weight in weights):
+    if not all(np.isfinite(weight) and weight >= 0 for weight in weights):
         raise InputError(f"weights are {list(weights)}; expected numbers of at least 0")
     parts = np.flatnonzero(weights)
-    used = [weight for weight in weights if weight > 0]
     values = np.ones((len(parts), *known.shape))  # 1 where a part is not scored yet
+
+    def mixed(where: Any) -> Floats:
+        final: Floats = known[where]
+        for weight, part in zip(np.take(weights, parts), values, strict=True):
+            final = final + weight * part[where]
+        return final
+
     done = np.where(np.isneginf(known), len(parts), 0)  # parts are scored in order
-    total = int((done == 0).sum()) * len(parts)
-    bound = _mix(known.copy(), used, values)
+    bound = mixed(...)
     open_queries = np.arange(len(known))
-    scored = 0
     while True:
         leader = bound[open_queries].argmax(axis=1)
         open_queries = open_queries[done[open_queries, leader] < len(parts)]
@@ -186,16 +108,9 @@ def best_first(
             raise InputError("a scorer gave a score outside [0, 1], or not one for each pair")
         values[stage, rows, columns] = found
         done[rows, columns] += 1
-        scored += len(rows)
-        bound[rows, columns] = _mix(known[rows, columns], used, values[:, rows, columns])
-    best = bound.argmax(axis=1)
-    return BestFirst(best, bound[np.arange(len(known)), best], scored, total)
-
-
-def _mix(known: Floats, weights: Sequence[float], parts: Floats) -> Floats:
-    for weight, part in zip(weights, parts, strict=True):
-        known = known + weight * part
-    return known
+        bound[rows, columns] = mixed((rows, columns))
+    best: Ints = bound.argmax(axis=1)
+    return best
 
 
 def _most_promising(bound: Floats, complete: NDArray[np.bool_], count: int) -> tuple[Ints, Ints]:

@@ -22,14 +22,7 @@ from numpy.typing import NDArray
 from blicer.encoders.loading import Ints
 from blicer.errors import InputError
 
-CHECKED_PAIRS = 24
 KEPT_TEXTS = 1_000_000
-
-
-def _ragged_arange(lengths: Ints) -> Ints:
-    """``[0..l0), [0..l1), …`` in one array."""
-    ends = np.cumsum(lengths)
-    return np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - lengths, lengths)
 
 
 @dataclass(frozen=True)
@@ -53,32 +46,25 @@ class PairTokens:
 
     def batch(self, rows: Ints, device: torch.device) -> dict[str, torch.Tensor]:
         """The model's inputs for some rows, padded to the longest of them only."""
-        lengths = self.lengths[rows]
-        shape = (len(rows), int(lengths.max()))
-        within = _ragged_arange(lengths)
-        row, column = np.repeat(np.arange(len(rows)), lengths), within
+        lengths = self.lengths[rows, None]
+        columns = np.arange(lengths.max())
+        inside = columns < lengths
+        source = (self.starts[rows, None] + columns)[inside]
         if self.tokenizer.padding_side == "left":
-            column = within + np.repeat(shape[1] - lengths, lengths)
-        source = within + np.repeat(self.starts[rows], lengths)
+            inside = inside[:, ::-1]
+
+        def padded(values: Any, fill: int) -> torch.Tensor:
+            array = np.full(inside.shape, fill)
+            array[inside] = values
+            return torch.from_numpy(array).to(device)
+
         inputs = {
-            "input_ids": np.full(shape, self.tokenizer.pad_token_id),
-            "attention_mask": np.zeros(shape, dtype=np.int64),
+            "input_ids": padded(self.ids[source], self.tokenizer.pad_token_id),
+            "attention_mask": padded(1, 0),
         }
-        inputs["input_ids"][row, column] = self.ids[source]
-        inputs["attention_mask"][row, column] = 1
         if "token_type_ids" in self.tokenizer.model_input_names:
-            inputs["token_type_ids"] = np.zeros(shape, dtype=np.int64)
-            inputs["token_type_ids"][row, column] = self.types[source]
-        return {name: torch.from_numpy(value).to(device) for name, value in inputs.items()}
-
-
-@dataclass(frozen=True)
-class _Section:
-    """Part of every pair: special tokens, or the place of the left (0) or right (1) text."""
-
-    text: int | None
-    specials: Ints
-    type: int
+            inputs["token_type_ids"] = padded(self.types[source], 0)
+        return inputs
 
 
 class PairEncoder:
@@ -87,34 +73,24 @@ class PairEncoder:
     def __init__(self, tokenizer: Any, max_length: int) -> None:
         if tokenizer.pad_token_id is None:
             raise InputError("the encoder's tokenizer has no padding token, which batches need")
-        self.tokenizer, self.max_length = tokenizer, max_length
-        self._pieces: dict[str, Ints] = {}
-        self._layout = self._read_layout()
-        self._checked = False
         specials = tokenizer.num_special_tokens_to_add(pair=True)
         if max_length < specials + 2:
             raise InputError(
                 f"max_length is {max_length}, but this tokenizer adds {specials} special tokens "
                 f"to a pair, so at least {specials + 2} are needed"
             )
+        self.tokenizer, self.max_length = tokenizer, max_length
+        self._pieces: dict[str, Ints] = {}
+        # Of each part of a pair: its text (0: left, 1: right, None: special tokens), its token
+        # type, and its special tokens. Empty where pairs cannot be put together.
+        self._layout: list[tuple[int | None, int, Ints]] = []
+        if getattr(tokenizer, "is_fast", False) and tokenizer.truncation_side == "right":
+            self._read_layout()
 
     def encode(self, left: Sequence[str], right: Sequence[str]) -> PairTokens:
         """Tokens of each pair ``(left[i], right[i])``, cut to ``max_length``."""
-        if self._layout is None:
-            return self._ask_tokenizer(left, right)
-        tokens = self._assemble(left, right, self._layout)
-        if self._checked or not len(tokens):
-            return tokens
-        # The first time, compare some pairs and some long texts with the tokenizer's own answer.
-        by_length = np.argsort(-tokens.lengths, kind="stable")
-        sample = by_length[np.linspace(0, len(tokens) - 1, CHECKED_PAIRS).astype(int)]
-        probes = ["a", "a b c", "a b " * self.max_length, "b a c " * self.max_length]
-        some = [left[i] for i in sample] + [text for text in probes for _ in probes]
-        others = [right[i] for i in sample] + probes * len(probes)
-        if self._agrees(some, others, self._layout):
-            self._checked = True
-            return tokens
-        self._layout = None
+        if self._layout and len(left):
+            return self._assemble(left, right)
         return self._ask_tokenizer(left, right)
 
     def _ask_tokenizer(self, left: Sequence[str], right: Sequence[str]) -> PairTokens:
@@ -144,56 +120,50 @@ class PairEncoder:
                 self._pieces[text] = np.asarray(pieces.ids, dtype=np.int64)
         return [self._pieces[text] for text in texts]
 
-    def _assemble(
-        self, left: Sequence[str], right: Sequence[str], layout: list[_Section]
-    ) -> PairTokens:
+    def _assemble(self, left: Sequence[str], right: Sequence[str]) -> PairTokens:
         place: dict[str, int] = {}
-        asked = [
-            np.array([place.setdefault(text, len(place)) for text in texts], dtype=np.int64)
-            for texts in (left, right)
-        ]
-        pieces = self._text_pieces(list(place))
-        sizes = np.array([len(piece) for piece in pieces], dtype=np.int64)
+        asked = [[place.setdefault(text, len(place)) for text in texts] for texts in (left, right)]
+        # Every text, then every run of special tokens, in one flat array.
+        runs = self._text_pieces(list(place))
+        index = np.empty((len(left), len(self._layout)), dtype=np.int64)
+        for column, (text, _, specials) in enumerate(self._layout):
+            index[:, column] = len(runs) if text is None else asked[text]
+            runs += [specials] if text is None else []
+        sizes = np.array([len(run) for run in runs])
         starts = np.cumsum(sizes) - sizes
-        flat = np.concatenate([*pieces, *(section.specials for section in layout)])
-        room = self.max_length - sum(len(section.specials) for section in layout)
-        kept = longest_first(sizes[asked[0]], sizes[asked[1]], room)
-        # For each pair and section: where its tokens start in ``flat``, and how many they are.
-        start = np.empty((len(left), len(layout)), dtype=np.int64)
-        count = np.empty_like(start)
-        end = sizes.sum()
-        for column, section in enumerate(layout):
-            if section.text is None:
-                start[:, column], count[:, column] = end, len(section.specials)
-                end += len(section.specials)
-            else:
-                start[:, column] = starts[asked[section.text]]
-                count[:, column] = kept[section.text]
-        counts = count.ravel()
-        ids = flat[np.repeat(start.ravel(), counts) + _ragged_arange(counts)]
-        types = np.array([section.type for section in layout] * len(left), dtype=np.int8)
-        return PairTokens(ids, np.repeat(types, counts), count.sum(axis=1), self.tokenizer)
+        counts = sizes[index]
+        one, other = (column for column, part in enumerate(self._layout) if part[0] is not None)
+        room = self.max_length - sum(len(specials) for *_, specials in self._layout)
+        counts[:, one], counts[:, other] = longest_first(counts[:, one], counts[:, other], room)
+        flat = counts.ravel()
+        offsets = starts[index].ravel() - (np.cumsum(flat) - flat)
+        types = np.array([kind for _, kind, _ in self._layout] * len(left), dtype=np.int8)
+        return PairTokens(
+            np.concatenate(runs)[np.repeat(offsets, flat) + np.arange(flat.sum())],
+            np.repeat(types, flat),
+            counts.sum(axis=1),
+            self.tokenizer,
+        )
 
-    def _read_layout(self) -> list[_Section] | None:
-        fast = getattr(self.tokenizer, "is_fast", False)
-        if not fast or self.tokenizer.truncation_side != "right":
-            return None
-        probe = self.tokenizer("a", "a", return_token_type_ids=True)
-        parts = (probe["input_ids"], probe.sequence_ids(0), probe["token_type_ids"])
-        layout = []
-        for (text, kind), run in groupby(zip(*parts, strict=True), key=lambda token: token[1:]):
+    def _read_layout(self) -> None:
+        found = self.tokenizer("a", "a", return_token_type_ids=True)
+        tokens = zip(
+            found["input_ids"], found.sequence_ids(0), found["token_type_ids"], strict=True
+        )
+        for (text, kind), run in groupby(tokens, key=lambda token: token[1:]):
             specials = [token for token, *_ in run] if text is None else []
-            layout.append(_Section(text, np.array(specials, dtype=np.int64), kind))
-        texts = [section.text for section in layout if section.text is not None]
-        return layout if texts == [0, 1] else None
+            self._layout.append((text, kind, np.array(specials, dtype=np.int64)))
+        if [text for text, *_ in self._layout if text is not None] != [0, 1] or not self._agrees():
+            self._layout = []
 
-    def _agrees(self, left: Sequence[str], right: Sequence[str], layout: list[_Section]) -> bool:
-        """Whether assembled pairs are those that the tokenizer itself gives."""
-        ours, theirs = self._assemble(left, right, layout), self._ask_tokenizer(left, right)
-        return (
-            np.array_equal(ours.lengths, theirs.lengths)
-            and np.array_equal(ours.ids, theirs.ids)
-            and np.array_equal(ours.types, theirs.types)
+    def _agrees(self) -> bool:
+        """Whether assembled pairs are those that the tokenizer itself gives, long texts too."""
+        texts = ["", "a", "a b c", "a b " * self.max_length, "b a c " * self.max_length]
+        pairs = [text for text in texts for _ in texts], texts * len(texts)
+        ours, theirs = self._assemble(*pairs), self._ask_tokenizer(*pairs)
+        return all(
+            np.array_equal(getattr(ours, name), getattr(theirs, name))
+            for name in ("ids", "types", "lengths")
         )
 
 

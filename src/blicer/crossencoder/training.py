@@ -24,28 +24,13 @@ import torch
 from numpy.typing import NDArray
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from blicer.config import CROSS_ENCODER, Config
+from blicer.config import TRAINING, Config
 from blicer.crossencoder.tokens import PairTokens
-from blicer.encoders.loading import (
-    Ints,
-    batch_cost,
-    fingerprint,
-    input_names,
-    resolve_precision,
-    token_batches,
-)
-from blicer.encoders.tuning import (
-    Checkpoints,
-    make_optimiser,
-    optimiser_tensors,
-    restore_optimiser,
-    rows_in_use,
-    set_step,
-    train_rows_only,
-)
+from blicer.encoders.loading import Ints, batch_cost, fingerprint, resolve_precision, token_batches
+from blicer.encoders.tuning import Checkpoints, make_optimiser, set_step, train_rows_only
 from blicer.errors import MissingDependency
 from blicer.files import digest
-from blicer.progress import note, task
+from blicer.progress import task
 
 CPU_MICRO_BATCH = 64
 
@@ -57,9 +42,6 @@ class LabelledPairs:
     tokens: PairTokens
     labels: NDArray[np.float32]
     weights: NDArray[np.float32]
-
-    def __len__(self) -> int:
-        return len(self.labels)
 
     def digest(self) -> str:
         tokens = self.tokens
@@ -98,11 +80,10 @@ class Run:
         self,
         model: Any,
         data: LabelledPairs,
+        held_out: LabelledPairs | None,
         config: Config,
-        *,
         device: torch.device,
-        precision: str = "auto",
-        held_out: LabelledPairs | None = None,
+        precision: str,
     ) -> None:
         self.model, self.data, self.config, self.held_out = model, data, config, held_out
         self.device, self.rank, self.processes = device, 0, 1
@@ -112,31 +93,29 @@ class Run:
             self.rank = self.accelerator.process_index
             self.processes = self.accelerator.num_processes
         self.autocast = resolve_precision(precision, self.device, model)
-        self.steps_per_epoch = -(-len(data) // config.batch_size)
+        self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.autocast == torch.float16)
+        pairs = len(data.labels)
+        self.steps_per_epoch = -(-pairs // config.batch_size)
         self.total = self.steps_per_epoch * config.epochs
-        settings = config.only(CROSS_ENCODER) | {"encoder": fingerprint(model)}
+        settings = config.only(TRAINING) | {"encoder": fingerprint(model)}
         where = (str(self.autocast), self.device.type, self.processes)
         decisive = digest(settings, data.digest(), held_out and held_out.digest(), where)
-        self.report = TrainingReport(decisive, len(data), self.total)
-        self.names = input_names(model)
+        self.report = TrainingReport(decisive, pairs, self.total)
         usual = CPU_MICRO_BATCH if self.device.type == "cpu" else config.batch_size
         self.micro = config.micro_batch_size or usual
-        self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.autocast == torch.float16)
-        self.mean_weight = float(data.weights.mean())
         self.mean: dict[str, torch.Tensor] = {}
         self.best: dict[str, torch.Tensor] = {}
         self._epoch, self._order = -1, np.zeros(0, dtype=np.int64)
 
-    def train(self, checkpoints: Checkpoints | None = None, every: int | None = None) -> Any:
-        """Returns the trained model; ``every``: steps between checkpoints instead of a time."""
+    def train(self, checkpoints: Checkpoints | None = None) -> Any:
+        """Returns the trained model."""
         started = time.monotonic()
         if self.config.lora_rank:
             self.model = add_lora(self.model, self.config)
         model = self.model.to(self.device)
-        used = [self.data.tokens.ids] + ([self.held_out.tokens.ids] if self.held_out else [])
-        restore_table = train_rows_only(
-            model, rows_in_use(used, self.data.tokens.tokenizer.pad_token_id)
-        )
+        tokens = [data.tokens for data in (self.data, self.held_out) if data is not None]
+        padding = np.array([tokens[0].tokenizer.pad_token_id])
+        restore_table = train_rows_only(model, padding, *(some.ids for some in tokens))
         try:
             self.optimiser = make_optimiser(model, self.config)
             self.trained = {n: p for n, p in model.named_parameters() if p.requires_grad}
@@ -145,7 +124,7 @@ class Run:
             self.wrapped = self.accelerator.prepare_model(model) if self.accelerator else model
             with torch.random.fork_rng():
                 model.train()
-                self._loop(checkpoints, every)
+                self._loop(checkpoints)
             with torch.no_grad():
                 for name, value in (self.best or self.mean).items():
                     self.trained[name].copy_(value)
@@ -155,7 +134,7 @@ class Run:
         self.report.seconds = time.monotonic() - started
         return model.merge_and_unload() if self.config.lora_rank else model
 
-    def _loop(self, checkpoints: Checkpoints | None, every: int | None) -> None:
+    def _loop(self, checkpoints: Checkpoints | None) -> None:
         smooth: float | None = None
         losses, patience = self.report.losses, self.config.early_stopping
         with task("Training", self.total) as progress:
@@ -169,17 +148,30 @@ class Run:
                 self._average(step)
                 self._look(step)
                 progress.advance(1, status=f"loss {smooth:.4f}")
-                if checkpoints is None or self.rank > 0 or step + 1 == self.total:
-                    continue
-                if (step + 1) % every == 0 if every else checkpoints.due():
-                    self._save(checkpoints)
+                if checkpoints and self.rank == 0 and step + 1 < self.total and checkpoints.due():
+                    groups = {"mean": self.mean, "best": self.best}
+                    state = {"report": asdict(self.report), "scaler": self.scaler.state_dict()}
+                    checkpoints.save(self.trained, self.optimiser, groups, state)
+
+    def _resume(self, checkpoints: Checkpoints) -> None:
+        if (found := checkpoints.restore(self.trained, self.optimiser)) is None:
+            return
+        groups, state = found
+        self.mean, self.best = (
+            {name: value.to(self.device) for name, value in groups.get(group, {}).items()}
+            for group in ("mean", "best")
+        )
+        self.report = TrainingReport(**state["report"])
+        self.report.resumed_from = len(self.report.losses)
+        if state["scaler"]:
+            self.scaler.load_state_dict(state["scaler"])
 
     def rows(self, step: int) -> Ints:
         """The rows of a step's batch; an epoch's order depends on the seed and the epoch alone."""
         epoch, place = divmod(step, self.steps_per_epoch)
         if epoch != self._epoch:
             generator = np.random.default_rng([self.config.seed, epoch])
-            self._epoch, self._order = epoch, generator.permutation(len(self.data))
+            self._epoch, self._order = epoch, generator.permutation(self.report.pairs)
         size = self.config.batch_size
         return self._order[place * size : (place + 1) * size]
 
@@ -193,7 +185,7 @@ class Run:
         rows = self.rows(step)
         rows = rows[np.argsort(-self.data.tokens.lengths[rows], kind="stable")]
         # Dividing by the mean weight of all pairs, not of this batch, keeps the gradient unbiased.
-        scale = self.processes / (len(rows) * self.mean_weight)
+        scale = self.processes / (len(rows) * float(self.data.weights.mean()))
         chunks = [rows[i : i + self.micro] for i in range(0, len(rows), self.micro)]
         total = torch.zeros((), device=self.device)
         for i, chunk in enumerate(chunks):
@@ -216,24 +208,22 @@ class Run:
 
     def _loss(self, model: Any, data: LabelledPairs, rows: Ints) -> torch.Tensor:
         """Weighted sum of BCEWithLogitsLoss over some rows."""
-        inputs = {k: v for k, v in data.tokens.batch(rows, self.device).items() if k in self.names}
-        half = self.autocast is not None
-        with torch.autocast(self.device.type, dtype=self.autocast, enabled=half):
-            logits = model(**inputs).logits[:, 0]
-        labels = torch.from_numpy(data.labels[rows]).to(self.device)
-        weights = torch.from_numpy(data.weights[rows]).to(self.device)
+        with torch.autocast(self.device.type, self.autocast, self.autocast is not None):
+            logits = model(**data.tokens.batch(rows, self.device)).logits[:, 0]
+        labels, weights = (
+            torch.from_numpy(values[rows]).to(self.device) for values in (data.labels, data.weights)
+        )
         return binary_cross_entropy_with_logits(
             logits.float(), labels, weight=weights, reduction="sum"
         )
 
-    # -- which weights are the result ----------------------------------------------------------
-
     def _average(self, step: int) -> None:
+        """In the last part of the steps: keep the mean of the weights."""
         first = self.total - round(self.config.average_last * self.total)
-        if self.config.average_last == 0 or step < first:
+        if step < first:
             return
         for name, parameter in self.trained.items():
-            if name not in self.mean:
+            if step == first:
                 self.mean[name] = parameter.detach().clone()
             else:
                 self.mean[name].lerp_(parameter.detach(), 1.0 / (step - first + 1))
@@ -249,41 +239,10 @@ class Run:
         self.model.eval()
         batches = token_batches(data.tokens.lengths, batch_cost(self.device)[0])
         loss = sum(float(self._loss(self.model, data, rows)) for rows in batches)
-        loss /= float(data.weights.sum())
         self.model.train()
-        self.report.held_out_losses.append(loss)
+        self.report.held_out_losses.append(loss / float(data.weights.sum()))
         if self.config.early_stopping and self.report.looks_without_gain == 0:
             self.best = {n: p.detach().clone() for n, p in self.trained.items()}
-
-    # -- checkpoints ---------------------------------------------------------------------------
-
-    def _save(self, checkpoints: Checkpoints) -> None:
-        groups = {
-            "weights": dict(self.trained),
-            "optimiser": optimiser_tensors(self.optimiser, self.trained),
-            "mean": self.mean,
-            "best": self.best,
-        }
-        state = {"report": asdict(self.report), "scaler": self.scaler.state_dict()}
-        tensors = {name: group for name, group in groups.items() if group}
-        checkpoints.save(len(self.report.losses), tensors, state)
-
-    @torch.no_grad()
-    def _resume(self, checkpoints: Checkpoints) -> None:
-        if self.rank == 0:
-            checkpoints.clear_unfinished()
-        if (found := checkpoints.load()) is None:
-            return
-        step, tensors, state = found
-        for name, value in tensors["weights"].items():
-            self.trained[name].copy_(value)
-        restore_optimiser(self.optimiser, self.trained, tensors["optimiser"])
-        self.mean = {k: v.to(self.device) for k, v in tensors.get("mean", {}).items()}
-        self.best = {k: v.to(self.device) for k, v in tensors.get("best", {}).items()}
-        self.report = TrainingReport(**state["report"] | {"resumed_from": step})
-        if state["scaler"]:
-            self.scaler.load_state_dict(state["scaler"])
-        note(f"going on from the checkpoint at step {step} of {self.total}")
 
 
 def add_lora(model: Any, config: Config) -> Any:

@@ -24,16 +24,8 @@ Ints = NDArray[np.int64]
 
 # -- loading ---------------------------------------------------------------------------------------
 
-_FOLDER = "expected a folder with a Hugging Face encoder"
-# What an encoder's folder must hold: any of these files, and what to do where none is there.
-_PARTS = {
-    "config.json": (("config.json",), _FOLDER),
-    "tokenizer": (
-        ("tokenizer.json", "vocab.*", "*.model"),
-        "save the encoder's tokenizer into it with tokenizer.save_pretrained",
-    ),
-    "weights": (("*.safetensors*", "pytorch_model*"), "expected model.safetensors"),
-}
+_TOKENIZER = ("tokenizer.json", "vocab.*", "*.model")  # any of these files
+_HEAD = "ForSequenceClassification"
 
 
 def load_encoder(name: str | Path, *, seed: int = 0, head: bool = True) -> tuple[Any, Any]:
@@ -53,7 +45,12 @@ def load_encoder(name: str | Path, *, seed: int = 0, head: bool = True) -> tuple
         model = _from_pretrained(kind, source, dtype=torch.float32, **options)
     if model.config.pad_token_id is None:
         model.config.pad_token_id = tokenizer.pad_token_id
-    spare_the_last_layer(model)
+    # Some tokenizers give token types that their model does not take.
+    taken = inspect.signature(model.forward).parameters
+    tokenizer.model_input_names = [name for name in tokenizer.model_input_names if name in taken]
+    if model.config.model_type in _READ_FIRST_TOKEN:
+        attention = model.base_model.encoder.layer[-1].attention
+        attention.forward = MethodType(_first_token_attention, attention)
     return model.eval(), tokenizer
 
 
@@ -64,13 +61,9 @@ def check_one_label(folder: Path) -> None:
     _check_folder(folder)
     config = _from_pretrained(AutoConfig, folder)
     kind = (config.architectures or ["no model"])[0]
-    if not kind.endswith("ForSequenceClassification"):
+    if not kind.endswith(_HEAD) or config.num_labels != 1:
         raise FileError(
-            folder, f"holds {kind}, which scores no pairs; it can be trained as an encoder"
-        )
-    if config.num_labels != 1:
-        raise FileError(
-            folder, f"holds a classifier of {config.num_labels} labels; a cross-encoder has one"
+            folder, f"holds {kind} with {config.num_labels} labels; a cross-encoder has one"
         )
 
 
@@ -89,19 +82,16 @@ def _source(name: str | Path) -> str | Path:
 
 
 def _check_folder(folder: Path) -> None:
-    if not folder.is_dir():
-        raise FileError(folder, f"is a file; {_FOLDER}")
-    for part, (patterns, advice) in _PARTS.items():
-        if not any(path.is_file() for pattern in patterns for path in folder.glob(pattern)):
-            raise FileError(folder, f"has no {part}; {advice}")
+    # Without these files transformers would make up a tokenizer without a vocabulary.
+    if not any(path.is_file() for pattern in _TOKENIZER for path in folder.glob(pattern)):
+        raise FileError(folder, "has no tokenizer; expected a folder with a Hugging Face encoder")
     # The pooling of a sentence encoder is not needed, but a head in a module of its own is.
     modules = folder / "modules.json"
-    if modules.is_file() and (count := len(read_json(modules))) > 1:
-        kind = (read_json(folder / "config.json").get("architectures") or [""])[0]
-        if kind.endswith("ForSequenceClassification"):
-            raise FileError(
-                modules, f"lists {count} modules; expected a cross-encoder that is one transformer"
-            )
+    kind = (read_json(folder / "config.json").get("architectures") or [""])[0]
+    if modules.is_file() and kind.endswith(_HEAD) and (count := len(read_json(modules))) > 1:
+        raise FileError(
+            modules, f"lists {count} modules; expected a cross-encoder that is one transformer"
+        )
 
 
 def _from_pretrained(kind: Any, source: str | Path, **options: Any) -> Any:
@@ -172,16 +162,12 @@ def fingerprint(model: Any, *extra: object) -> str:
     config = {k: v for k, v in model.config.to_dict().items() if not k.startswith("_")}
     for key in ("transformers_version", "architectures", "dtype", "use_cache", "name_or_path"):
         config.pop(key, None)
-    weights = [  # hashed one by one, because they may lie on a GPU
-        digest(name, str(tensor.dtype), list(tensor.shape), _bytes(tensor))
-        for name, tensor in sorted(model.state_dict().items())
-    ]
+    weights = []
+    for name, tensor in sorted(model.state_dict().items()):
+        # One by one, because they may lie on a GPU; as bytes, because numpy has no bf16.
+        content = tensor.cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+        weights.append(digest(name, str(tensor.dtype), list(tensor.shape), content))
     return digest([str(item) for item in extra], config, weights)
-
-
-def _bytes(tensor: Tensor) -> NDArray[np.uint8]:
-    """A tensor of any type, bf16 too, for numpy."""
-    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
 
 
 # -- running ---------------------------------------------------------------------------------------
@@ -214,12 +200,6 @@ def _cpu_has_bf16() -> bool:
     return any(getattr(torch.cpu, name, lambda: False)() for name in checks)
 
 
-def input_names(model: Any) -> set[str]:
-    """The inputs that the model's forward takes; an adapter around it passes them on."""
-    inner = model.get_base_model() if hasattr(model, "get_base_model") else model
-    return set(inspect.signature(inner.forward).parameters)
-
-
 def batch_cost(device: torch.device) -> tuple[int, int]:
     """Tokens in a batch, and what one pass costs beside its tokens, for ``token_batches``."""
     return CPU_BATCH if device.type == "cpu" else GPU_BATCH
@@ -232,19 +212,16 @@ def token_batches(lengths: Ints, tokens: int, pass_cost: int = 0) -> Iterator[In
     between two lengths wherever that saves more padding than one more pass costs (the cheapest
     cut of all, found by dynamic programming over the distinct lengths).
     """
-    if not len(lengths):
-        return
     order = np.argsort(-lengths, kind="stable")
     widths, counts = np.unique(-lengths, return_counts=True)
     widths = -widths
     ends = np.concatenate([[0], np.cumsum(counts)])
-    cheapest = np.zeros(len(widths) + 1)
-    cut = np.zeros(len(widths) + 1, dtype=np.int64)
-    for i in range(1, len(widths) + 1):
+    cheapest, cut = np.zeros(len(ends)), np.zeros(len(ends), dtype=np.int64)
+    for i in range(1, len(ends)):
         # A group of the lengths j … i-1 is as wide as its first; it may need several passes.
         padded = (ends[i] - ends[:i]) * widths[:i]
         costs = cheapest[:i] + padded + pass_cost * np.ceil(padded / tokens)
-        cut[i] = int(costs.argmin())
+        cut[i] = costs.argmin()
         cheapest[i] = costs[cut[i]]
     bounds = [len(widths)]
     while bounds[-1] > 0:
@@ -258,32 +235,26 @@ def token_batches(lengths: Ints, tokens: int, pass_cost: int = 0) -> Iterator[In
 _READ_FIRST_TOKEN = ("bert", "camembert", "electra", "roberta", "xlm-roberta")
 
 
-def spare_the_last_layer(model: Any) -> None:
-    """Compute only the first token of the last layer, in models that read nothing else."""
-    if model.config.model_type in _READ_FIRST_TOKEN:
-        attention = model.base_model.encoder.layer[-1].attention
-        attention.forward = MethodType(_first_token_attention, attention)
-
-
 def _first_token_attention(
     attention: Any, hidden_states: Tensor, attention_mask: Tensor | None = None, **_: Any
 ) -> tuple[Tensor, None]:
-    """Replaces the attention block's forward: (n, length, d) to (n, 1, d).
+    """Replaces the last attention block's forward: (n, length, d) to (n, 1, d).
 
-    With one query a head it is cheaper to move the key and value matrices over to the query and to
-    the mean than to project every token; an adapter (LoRA) needs the projections themselves.
+    Models of the kinds ``_READ_FIRST_TOKEN`` read nothing else of the last layer. With one query a
+    head it is cheaper to move the key and value matrices over to the query and to the mean than to
+    project every token; an adapter (LoRA) needs the projections themselves.
     """
     own, first = attention.self, hidden_states[:, :1]
     count, heads, size = len(first), own.num_attention_heads, own.attention_head_size
     query = own.query(first).view(count, heads, size)
     plain = type(own.key) is nn.Linear and type(own.value) is nn.Linear
     if plain:
-        folded = torch.einsum("nhs,hsd->nhd", query, _weights_by_head(own.key, heads))
-        scores = folded @ hidden_states.transpose(1, 2)
-        if own.key.bias is not None:  # moves all tokens alike, but keeps its place in the graph
-            scores = scores + (query * own.key.bias.view(heads, size)).sum(dim=2, keepdim=True)
+        folded = torch.einsum("nhs,hsd->nhd", query, own.key.weight.view(heads, size, -1))
+        # The bias moves all tokens alike, but keeps its place in the graph.
+        moved = (query * own.key.bias.view(heads, size)).sum(dim=2, keepdim=True)
+        scores = folded @ hidden_states.transpose(1, 2) + moved
     else:
-        keys = _by_head(own.key(hidden_states), heads)
+        keys = own.key(hidden_states).unflatten(2, (heads, size)).transpose(1, 2)
         scores = (query[:, :, None] @ keys.transpose(2, 3))[:, :, 0]
     scores = scores * own.scaling
     if attention_mask is not None:
@@ -295,21 +266,9 @@ def _first_token_attention(
     shares = own.dropout(scores.softmax(dim=-1))
     if plain:
         mean = shares @ hidden_states.to(shares.dtype)
-        read = torch.einsum("nhd,hsd->nhs", mean, _weights_by_head(own.value, heads))
-        if own.value.bias is not None:
-            read = read + shares.sum(dim=2, keepdim=True) * own.value.bias.view(heads, size)
+        read = torch.einsum("nhd,hsd->nhs", mean, own.value.weight.view(heads, size, -1))
+        read = read + shares.sum(dim=2, keepdim=True) * own.value.bias.view(heads, size)
     else:
-        values = _by_head(own.value(hidden_states), heads)
+        values = own.value(hidden_states).unflatten(2, (heads, size)).transpose(1, 2)
         read = (shares[:, :, None] @ values.to(shares.dtype))[:, :, 0]
     return attention.output(read.reshape(count, 1, heads * size), first), None
-
-
-def _by_head(rows: Tensor, heads: int) -> Tensor:
-    """(n, length, heads · size) to (n, heads, length, size)."""
-    count, length, _ = rows.shape
-    return rows.view(count, length, heads, -1).transpose(1, 2)
-
-
-def _weights_by_head(linear: nn.Linear, heads: int) -> Tensor:
-    """(heads · size, d) to (heads, size, d)."""
-    return linear.weight.view(heads, -1, linear.in_features)

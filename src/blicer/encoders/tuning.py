@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
+import json
 import math
+import os
 import re
-import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from blicer.config import Config
 from blicer.encoders.loading import Ints
-from blicer.errors import BlicerError, FileError
-from blicer.files import atomic_folder, file_sha256, read_json, write_json
+from blicer.files import digest
 from blicer.progress import note
 
 # -- embedding rows --------------------------------------------------------------------------------
-
-
-def rows_in_use(ids: Sequence[Ints], pad_id: int) -> Ints:
-    """Distinct token ids, ascending, with the padding's."""
-    return np.unique(np.concatenate([*(np.unique(array) for array in ids), [pad_id]]))
 
 
 class EmbeddingRows(nn.Embedding):
@@ -40,8 +35,12 @@ class EmbeddingRows(nn.Embedding):
         return super().forward(self.place[ids])
 
 
-def train_rows_only(model: Any, rows: Ints) -> Callable[[], None]:
-    """Swap the table for its rows in use; the returned function puts the whole table back."""
+def train_rows_only(model: Any, *token_ids: Ints) -> Callable[[], None]:
+    """Swap the embedding table for the rows of these tokens.
+
+    The returned function puts the whole table back, with the trained rows.
+    """
+    rows = np.unique(np.concatenate(token_ids))
     table = model.get_input_embeddings()
     plain = type(table) is nn.Embedding and table.max_norm is None and table.weight.requires_grad
     uses = sum(p is table.weight for m in model.modules() for p in m.parameters(recurse=False))
@@ -52,9 +51,8 @@ def train_rows_only(model: Any, rows: Ints) -> Callable[[], None]:
     place = torch.zeros(table.num_embeddings, dtype=torch.int64, device=table.weight.device)
     place[chosen] = torch.arange(len(rows), device=table.weight.device)
     pad = int(place[table.padding_idx]) if table.padding_idx in rows else None
-    weights = table.weight.detach()[chosen]
     make: Any = EmbeddingRows.from_pretrained
-    part = make(weights, freeze=False, padding_idx=pad)
+    part = make(table.weight.detach()[chosen], freeze=False, padding_idx=pad)
     part.place = place
     model.set_input_embeddings(part)
 
@@ -81,8 +79,7 @@ def learning_rate_factor(step: int, total: int, warmup: float) -> float:
 
 def layer_of(name: str, n_layers: int) -> int:
     """0 for what lies under the layers (embeddings), 1 … n for the layers, n + 1 above them."""
-    found = _LAYER.search(f".{name}")
-    if found:
+    if found := _LAYER.search(f".{name}"):
         return int(found.group(1)) + 1
     return 0 if "embedding" in name else n_layers + 1
 
@@ -95,13 +92,13 @@ def make_optimiser(model: Any, config: Config) -> torch.optim.AdamW:
     trained = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     table = getattr(model.get_input_embeddings(), "weight", None)
     n_layers = max((layer_of(name, -1) for name, _ in trained), default=0)
-    groups: dict[tuple[float, float, bool], list[Any]] = {}
+    groups: dict[tuple[float, float, bool], list[Any]] = defaultdict(list)
     for name, parameter in trained:
         is_table = parameter is table
         rate = config.layer_decay ** (n_layers + 1 - layer_of(name, n_layers))
         rate *= config.embedding_lr if is_table else 1.0
         decay = config.weight_decay if parameter.ndim > 1 else 0.0
-        groups.setdefault((rate, decay, is_table), []).append(parameter)
+        groups[rate, decay, is_table].append(parameter)
     return torch.optim.AdamW(
         [
             {"params": members, "weight_decay": decay, "rate": rate, "is_table": is_table}
@@ -125,49 +122,25 @@ def set_step(
     return frozen
 
 
-def optimiser_tensors(
-    optimiser: torch.optim.AdamW, names: Mapping[str, nn.Parameter]
-) -> dict[str, Tensor]:
-    """The optimiser's state as plain tensors, named ``<parameter>|<state>``."""
-    return {
-        f"{name}|{key}": value
-        for name, parameter in names.items()
-        for key, value in optimiser.state.get(parameter, {}).items()
-        if torch.is_tensor(value)
-    }
-
-
-def restore_optimiser(
-    optimiser: torch.optim.AdamW,
-    names: Mapping[str, nn.Parameter],
-    tensors: Mapping[str, Tensor],
-) -> None:
-    """Inverse of ``optimiser_tensors``."""
-    fused = bool(optimiser.param_groups[0].get("fused"))
-    for full, value in tensors.items():
-        name, _, key = full.rpartition("|")
-        # The step counter stays where AdamW keeps it: with the parameter only when fused.
-        device = names[name].device if key != "step" or fused else value.device
-        optimiser.state[names[name]][key] = value.clone().to(device)
-
-
 # -- checkpoints -----------------------------------------------------------------------------------
 
-STATE = "state.json"
 # A checkpoint is due after this time, and after 20 times what the last one took (5 % of the work).
 SECONDS, SHARE = 60.0, 20.0
+Groups = dict[str, dict[str, Tensor]]
 
 
 class Checkpoints:
-    """The newest state of one training run, in a folder of its own. Survives ``kill -9``.
+    """The newest state of one training run, in a file beside its output. Survives ``kill -9``.
 
-    A checkpoint is a folder of safetensors files and a state.json with their hashes and the
-    ``fingerprint`` of the run (data, settings, initial weights). It is complete or absent. Those
-    whose hash or fingerprint does not match are ignored, so a changed command starts anew.
+    The file holds the tensors, their hash and the ``fingerprint`` of the run (data, settings,
+    initial weights). It is complete or absent. One whose hash or fingerprint does not match is
+    ignored, so a changed command starts anew.
     """
 
-    def __init__(self, folder: str | Path, fingerprint: str) -> None:
-        self.folder, self.fingerprint = Path(folder), fingerprint
+    def __init__(self, output: Path, fingerprint: str) -> None:
+        self.file = output.with_name(f"{output.name}.checkpoint.safetensors")
+        self.fingerprint = fingerprint
+        self._unfinished = self.file.with_suffix(".part")
         self._saved_at, self._saving_took = time.monotonic(), 0.0
 
     def due(self) -> bool:
@@ -175,58 +148,70 @@ class Checkpoints:
         return waited > max(SECONDS, SHARE * self._saving_took)
 
     def save(
-        self, step: int, tensors: Mapping[str, Mapping[str, Tensor]], state: dict[str, Any]
+        self,
+        trained: Mapping[str, nn.Parameter],
+        optimiser: torch.optim.Optimizer,
+        more: Groups,
+        state: dict[str, Any],
     ) -> None:
-        """Replace the previous checkpoint. A full disk is noted, but does not stop training."""
+        """Replace the previous checkpoint. A full disk is noted, but does not stop training.
+
+        ``trained`` and ``optimiser`` are restored by ``restore``, which returns ``more`` groups of
+        tensors and the JSON ``state``.
+        """
         started = time.monotonic()
-        place = self.folder / f"step-{step:09d}"
+        moments = optimiser.state_dict()["state"].items()
+        groups = {"weights": trained, **more, **{f"moments {i}": found for i, found in moments}}
+        tensors = {
+            f"{group}|{name}": tensor.detach().contiguous()
+            for group, members in groups.items()
+            for name, tensor in members.items()
+        }
+        about = {"fingerprint": self.fingerprint, "state": json.dumps(state)}
         try:
-            with atomic_folder(place) as new:
-                for name, group in tensors.items():
-                    plain = {key: value.detach().contiguous() for key, value in group.items()}
-                    save_file(plain, new / f"{name}.safetensors")
-                files = {path.name: file_sha256(path) for path in new.iterdir()}
-                info = {"fingerprint": self.fingerprint, "step": step, "files": files}
-                write_json(new / STATE, info | {"state": state})
-            for other in self._all():
-                if other != place:
-                    shutil.rmtree(other, ignore_errors=True)
-        except (BlicerError, SafetensorError) as error:
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            save_file(tensors, self._unfinished, about | {"hash": _hash(tensors)})
+            os.replace(self._unfinished, self.file)
+        except (OSError, SafetensorError) as error:
             note(f"no checkpoint could be written ({error}); training goes on without")
         self._saved_at = time.monotonic()
         self._saving_took = self._saved_at - started
 
-    def load(self) -> tuple[int, dict[str, dict[str, Tensor]], dict[str, Any]] | None:
-        """Step, tensors and state of the newest sound checkpoint of this very run, if any."""
-        for place in sorted(self._all(), reverse=True):
-            try:
-                info = read_json(place / STATE)
-                if info["fingerprint"] != self.fingerprint:
-                    note(f"{place}: belongs to another run (other data or settings); not used")
-                    continue
-                for name, expected in info["files"].items():
-                    if file_sha256(place / name) != expected:
-                        raise FileError(place / name, "does not match its hash")
-                tensors = {Path(name).stem: load_file(place / name) for name in info["files"]}
-                return int(info["step"]), tensors, dict(info["state"])
-            except (
-                BlicerError, SafetensorError, OSError, KeyError, TypeError, ValueError
-            ) as error:  # fmt: skip
-                note(f"{place}: the checkpoint is damaged ({error}) and is not used")
-        return None
+    @torch.no_grad()
+    def restore(
+        self, trained: Mapping[str, nn.Parameter], optimiser: torch.optim.Optimizer
+    ) -> tuple[Groups, dict[str, Any]] | None:
+        """Go back to the checkpoint, if there is a sound one of this very run."""
+        if not self.file.exists():
+            return None
+        try:
+            with safe_open(self.file, "pt") as file:
+                about = file.metadata()
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            if about["fingerprint"] != self.fingerprint:
+                note(f"{self.file}: belongs to another run (other data or settings); not used")
+                return None
+            if about["hash"] != _hash(tensors):
+                raise ValueError("it does not match its hash")
+        except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+            note(f"{self.file}: the checkpoint is damaged ({error}) and is not used")
+            return None
+        groups: Groups = defaultdict(dict)
+        for full, value in tensors.items():
+            group, _, name = full.partition("|")
+            groups[group][name] = value
+        for name, value in groups.pop("weights").items():
+            trained[name].copy_(value)
+        moments = [group for group in groups if group.startswith("moments ")]
+        kept = {int(group.split()[1]): groups.pop(group) for group in moments}
+        optimiser.load_state_dict(optimiser.state_dict() | {"state": kept})
+        note(f"going on from {self.file}")
+        return groups, json.loads(about["state"])
 
     def clear(self) -> None:
-        """Remove every checkpoint, and the folder unless it holds something else."""
-        self.clear_unfinished()
-        for path in self._all():
-            shutil.rmtree(path, ignore_errors=True)
-        with contextlib.suppress(OSError):
-            self.folder.rmdir()
+        for file in (self.file, self._unfinished):
+            file.unlink(missing_ok=True)
 
-    def clear_unfinished(self) -> None:
-        """Remove what a killed process left half-written."""
-        for path in self.folder.glob(".step-*"):
-            shutil.rmtree(path, ignore_errors=True)
 
-    def _all(self) -> list[Path]:
-        return [path for path in self.folder.glob("step-*") if path.is_dir()]
+def _hash(tensors: Mapping[str, Tensor]) -> str:
+    return digest([(name, digest(tensors[name].cpu().numpy())) for name in sorted(tensors)])

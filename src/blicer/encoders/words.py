@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -20,7 +19,6 @@ from blicer.devices import resolve_device
 from blicer.encoders.loading import (
     batch_cost,
     fingerprint,
-    input_names,
     load_encoder,
     resolve_precision,
     token_batches,
@@ -37,7 +35,7 @@ class WordEncoder:
     """Any Hugging Face encoder as a bi-encoder: one vector for each word on its own.
 
     ``encoder``: ``lite``, a name on the Hub, or a folder. ``max_length``: tokens of a word,
-    special tokens included; the rest is cut off.
+    special tokens included; the rest is cut off. ``device``: by default the best there is.
     """
 
     def __init__(
@@ -46,9 +44,8 @@ class WordEncoder:
         *,
         max_length: int = 6,
         device: str | torch.device = "auto",
-        precision: str = "auto",
     ) -> None:
-        self.encoder, self.max_length, self.precision = str(encoder), max_length, precision
+        self.encoder, self.max_length = str(encoder), max_length
         self.device = resolve_device(device)
         self.model, self.tokenizer = load_encoder(encoder, head=False)
         self.model.to(self.device)
@@ -58,7 +55,7 @@ class WordEncoder:
                 f"max_length is {max_length}, but this tokenizer adds {specials} special tokens, "
                 f"so at least {specials + 1} are needed"
             )
-        self._names = input_names(self.model)
+        self._autocast = resolve_precision("auto", self.device, self.model)
 
     @property
     def dim(self) -> int:
@@ -78,13 +75,9 @@ class WordEncoder:
         width, pad = int(lengths.max()), self.tokenizer.pad_token_id or 0
         padded = torch.tensor([[*row, *[pad] * (width - len(row))] for row in ids])
         mask = (torch.arange(width) < lengths[:, None]).long()
-        inputs: dict[str, Any] = {"input_ids": padded, "attention_mask": mask}
-        if "token_type_ids" in self._names:
-            inputs["token_type_ids"] = torch.zeros_like(padded)
-        on_device = {key: value.to(self.device) for key, value in inputs.items()}
-        autocast = resolve_precision(self.precision, self.device, self.model)
-        with torch.autocast(self.device.type, dtype=autocast, enabled=autocast is not None):
-            hidden: Tensor = self.model(**on_device).last_hidden_state
+        with torch.autocast(self.device.type, self._autocast, self._autocast is not None):
+            outputs = self.model(padded.to(self.device), mask.to(self.device))
+        hidden: Tensor = outputs.last_hidden_state
         return hidden[:, 0].float()
 
     def encode(self, words: Sequence[str], *, cache: str | Path | None = None) -> Vectors:
@@ -129,5 +122,5 @@ class WordEncoder:
 
     def key(self, words: Sequence[str]) -> str:
         """Hash of the weights, the words and whatever else decides the vectors."""
-        weights = fingerprint(self.model, self.max_length, self.precision)
+        weights = fingerprint(self.model, self.max_length, self._autocast)
         return digest(weights, list(words), length=24)

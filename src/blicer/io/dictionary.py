@@ -172,7 +172,7 @@ def _split(line: str, delimiter: str, *, quoted: bool) -> list[str]:
     cells = [cell.strip(" ") for cell in cells]
     while len(cells) > 2 and not cells[-1]:
         cells.pop()
-    if re.match(r"\\+#", cells[0]):  # see ``escape_comment``
+    if cells and re.match(r"\\+#", cells[0]):  # see ``escape_comment``
         cells[0] = cells[0][1:]
     return cells
 

@@ -23,17 +23,15 @@ TABLE_WEIGHT = "electra.embeddings.word_embeddings.weight"
 def path() -> Path:
     """A folder that ``AutoModelForSequenceClassification`` and ``CrossEncoder`` load."""
     folder = cache_folder() / f"{NAME}-{version()}"
-    if (folder / "model.safetensors").is_file():
-        return folder
-    try:
-        with atomic_folder(folder) as temporary:
-            assemble(temporary)
-    except BlicerError:
-        if (folder / "model.safetensors").is_file():  # another process was faster
-            return folder
-        # The cache cannot be written: this process still gets its model.
-        folder = Path(tempfile.mkdtemp(prefix=f"blicer-{NAME}-"))
-        assemble(folder)
+    if not (folder / "model.safetensors").is_file():
+        try:
+            with atomic_folder(folder) as temporary:
+                assemble(temporary)
+        except BlicerError:
+            # Another process was faster, or the cache cannot be written.
+            if not (folder / "model.safetensors").is_file():
+                folder = Path(tempfile.mkdtemp(prefix=f"blicer-{NAME}-"))
+                assemble(folder)
     return folder
 
 
@@ -61,8 +59,5 @@ def assemble(folder: Path) -> None:
 def check_files() -> None:
     """Raise if a file is missing or not as built (SHA-256 in the manifest)."""
     for name, expected in read_json(HERE / MANIFEST)["files"].items():
-        file = HERE / name
-        if not file.is_file():
-            raise FileError(file, "is missing from the installed package; install blicer again")
-        if file_sha256(file) != expected["sha256"]:
-            raise FileError(file, "is damaged (its SHA-256 is not the manifest's); install again")
+        if not (HERE / name).is_file() or file_sha256(HERE / name) != expected["sha256"]:
+            raise FileError(HERE / name, "is missing or damaged; install blicer again")

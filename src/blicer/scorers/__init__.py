@@ -74,10 +74,8 @@ def check_scorers(names: Sequence[str]) -> None:
 def load_scorer(folder: Path, values: dict[str, Any], **options: Any) -> Scorer:
     """Load a scorer that a translator saved in ``folder``."""
     kind = scorer_class(values["name"])
-    if hasattr(kind, "load"):
-        loaded: Scorer = kind.load(folder, values, **options)
-        return loaded
-    return make_scorer(values["name"])
+    scorer: Scorer = kind.load(folder, values, **options) if hasattr(kind, "load") else kind()
+    return scorer
 
 
 def check_lengths(source: Sequence[str], target: Sequence[str]) -> None:

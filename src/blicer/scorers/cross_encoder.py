@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from blicer.crossencoder.model import Reranker
 from blicer.scorers import CROSS_ENCODER, UNTUNED
 from blicer.templates import Template
-
-if TYPE_CHECKING:
-    from blicer.crossencoder.model import Reranker
 
 
 class CrossEncoderScorer:
@@ -29,15 +27,11 @@ class CrossEncoderScorer:
     def __init__(
         self, reranker: Reranker, template: Template | str, names: tuple[str, str]
     ) -> None:
-        self.reranker = reranker
-        self.template = Template.parse(template)
-        self.names = names
+        self.reranker, self.template, self.names = reranker, Template.parse(template), names
 
     def texts(self, source: Sequence[str], target: Sequence[str]) -> tuple[list[str], list[str]]:
-        return (
-            list(self.template.fill_all(source, self.names[0])),
-            list(self.template.fill_all(target, self.names[1])),
-        )
+        fill, (left, right) = self.template.fill_all, self.names
+        return fill(source, left), fill(target, right)
 
     def score(self, source: Sequence[str], target: Sequence[str]) -> NDArray[np.float32]:
         return self.reranker.score_both_orders(*self.texts(source, target))
@@ -54,10 +48,8 @@ class CrossEncoderScorer:
 
     @classmethod
     def load(cls, folder: Path, values: dict[str, Any], **options: Any) -> CrossEncoderScorer:
-        from blicer.crossencoder.model import Reranker
-
-        reranker = Reranker.load(folder / cls.folder, **options)
         source, target = values["names"]
+        reranker = Reranker.load(folder / cls.folder, **options)
         return cls(reranker, values["template"], (source, target))
 
 

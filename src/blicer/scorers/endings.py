@@ -15,7 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
 
 from blicer.errors import FileError
 from blicer.scorers import check_lengths
@@ -41,17 +44,14 @@ class Endings:
     needs_seeds = True
 
     def __init__(self) -> None:
-        self.weights = np.zeros(BUCKETS, dtype=np.float32)
-        self.of_spelling = self.constant = 0.0
+        # Of each bucket, then of the similarity of spelling, then the constant.
+        self.weights = np.zeros(BUCKETS + 2, dtype=np.float32)
         self._spelling = Spelling()
-        self._codes = lru_cache(maxsize=200_000)(_codes)
 
     def fit(
         self, source: Sequence[str], target: Sequence[str], is_positive: NDArray[np.bool_]
     ) -> None:
         """Learn from word pairs; all positives together weigh as much as all negatives."""
-        import torch
-
         if not is_positive.any() or is_positive.all():
             return  # nothing to tell apart: every pair scores the same
         places = torch.from_numpy(self._places(source, target))
@@ -75,23 +75,23 @@ class Endings:
             return value
 
         optimiser.step(loss)  # type: ignore[no-untyped-call]
-        learned = parameters.detach().numpy()
-        self.weights = learned[:BUCKETS].copy()
-        self.of_spelling, self.constant = float(learned[-2]), float(learned[-1])
+        self.weights = parameters.detach().numpy()
 
     def score(self, source: Sequence[str], target: Sequence[str]) -> NDArray[np.float32]:
         """Probability that each pair is a translation, judged by form alone."""
         spelling = SPELLING_SCALE * self._spelling.score(source, target)
         logits = self.weights[self._places(source, target)].sum(axis=1)
-        logits = logits + self.of_spelling * spelling + self.constant
+        logits = logits + self.weights[-2] * spelling + self.weights[-1]
         chance: NDArray[np.float32] = (1 / (1 + np.exp(-logits))).astype(np.float32)
         return chance
 
     def _places(self, source: Sequence[str], target: Sequence[str]) -> NDArray[np.int64]:
         """Index (pairs, kinds of ending) of the weight of each combination of endings."""
         check_lengths(source, target)
-        left = np.array([self._codes(word) for word in source], dtype=np.uint64).reshape(-1, 4)
-        right = np.array([self._codes(word) for word in target], dtype=np.uint64).reshape(-1, 4)
+        left, right = (
+            np.array([_codes(word) for word in words], dtype=np.uint64).reshape(-1, 4)
+            for words in (source, target)
+        )
         columns = []
         for kind, (a, b) in enumerate(COMBINED):
             mixed = left[:, a] * np.uint64(0x9E3779B97F4A7C15) + right[:, b] + np.uint64(kind)
@@ -100,30 +100,22 @@ class Endings:
         return np.stack(columns, axis=1)
 
     def save(self, folder: Path) -> dict[str, Any]:
-        from safetensors.numpy import save_file
-
         save_file({"weights": self.weights}, folder / FILE)
-        return {"spelling": self.of_spelling, "constant": self.constant}
+        return {}
 
     @classmethod
     def load(cls, folder: Path, values: dict[str, Any], **_: Any) -> Endings:
-        from safetensors import SafetensorError
-        from safetensors.numpy import load_file
-
         scorer = cls()
         try:
             scorer.weights = load_file(folder / FILE)["weights"]
-            scorer.of_spelling = float(values["spelling"])
-            scorer.constant = float(values["constant"])
-        except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+            if scorer.weights.shape != (BUCKETS + 2,):
+                raise ValueError(f"{scorer.weights.shape} weights; expected {BUCKETS + 2}")
+        except (OSError, SafetensorError, KeyError, ValueError) as error:
             raise FileError(folder / FILE, f"cannot be read: {error}") from None
-        if scorer.weights.shape != (BUCKETS,):
-            raise FileError(
-                folder / FILE, f"holds {scorer.weights.shape} weights; expected {BUCKETS}"
-            )
         return scorer
 
 
+@lru_cache(maxsize=200_000)
 def _codes(word: str) -> tuple[int, int, int, int]:
     """Numbers for the word's length and its last one, two and three letters."""
     one, two, three = (zlib.crc32(f"{n}{word[-n:]}".encode()) for n in (1, 2, 3))
