@@ -112,7 +112,7 @@ def test_files_that_are_already_aligned(run, files, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["wordmap"], "there is no method 'wordmap'; expected one of procrustes, vecmap"),
+        (["wordmap"], "'wordmap'; expected one of procrustes, vecmap"),
         (["procrustes"], "procrustes needs seed pairs (mode: unsupervised): give"),
         (["vecmap", "--mode", "semi_supervised"], "needs seed pairs (mode: semi_supervised): give"),
         (["vecmap", "--mode", "magic"], "vecmap needs seed pairs"),

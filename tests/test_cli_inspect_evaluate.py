@@ -275,7 +275,7 @@ def test_evaluate_errors_are_one_sentence(run, test_file: Path, tmp_path: Path) 
     for arguments, phrase in (
         ((tmp_path / "none", test_file), "does not exist"),
         ((tmp_path, test_file), "neither a space nor a translator"),
-        ((test_file, test_file), "is a file (vectors go with --source"),
+        ((test_file, test_file), "neither a space nor a translator (vector files go with --source"),
         ((tmp_path,), "test dictionary is missing"),
         ((test_file, "--source", "a.vec"), "--source and --target go together"),
         ((tmp_path, test_file, "--source", "a", "--target", "b"), "not both"),
@@ -315,15 +315,6 @@ def test_saved_folders_go_to_their_loaders(tmp_path: Path, monkeypatch: pytest.M
         folder.mkdir()
         (folder / file).write_text("{}")
         assert evaluate_command.load_system(folder) == (name, folder)
-
-
-def test_guesses_of_a_space_come_from_its_retriever() -> None:
-    found = SimpleNamespace(indices=np.array([[2], [0]]))
-    retriever = SimpleNamespace(search=lambda k, queries, *, reverse: found)
-    system = SimpleNamespace(source=GOOD.source, target=GOOD.target, retriever=retriever)
-    queries = np.array([0, 1])
-    assert evaluate_command.best_guesses(system, queries, False) == ["vache", "chat"]
-    assert evaluate_command.best_guesses(system, queries, True) == ["cow", "cat"]
 
 
 def test_help_has_examples(run) -> None:

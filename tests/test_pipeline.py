@@ -219,6 +219,8 @@ def test_the_mode_of_a_space() -> None:
     assert made("supervised", space_mode="semi-supervised").self_learning is True
     with pytest.raises(InputError, match=r"vecmap has no mode 'magic'; it has .*supervised"):
         made("supervised", space_mode="magic")
+    with pytest.raises(InputError, match="vecmap has no setting 'wrods'"):
+        made("supervised", space_settings={"wrods": 5})
 
 
 @pytest.mark.parametrize("method", ["c1", "c2"])

@@ -144,7 +144,7 @@ def changes(
 
 def in_words(words: list[str], translator: Translator, test: Lexicon) -> list[Results]:
     rows = np.array([translator.source.lookup[word] for word in words], dtype=np.int64)
-    plain = translator.space.retriever.search(1, rows).indices[:, 0]
+    plain = translator.space.best(rows)
     return [
         {
             "word": word,

@@ -51,15 +51,9 @@ def _csv_rows(entry: Translation) -> Iterator[str]:
 
 
 def _json_rows(entry: Translation) -> Iterator[str]:
-    for rank, candidate in enumerate(entry.candidates, start=1):
-        sure = candidate.confidence
-        line = {
-            "source": entry.word,
-            "target": candidate.word,
-            "confidence": None if sure is None else round(sure, 4),
-            "score": round(candidate.score, 4),
-            "rank": rank,
-        }
+    for source, target, sure, score, rank in _cells(entry):
+        words = {"source": source, "target": target, "confidence": float(sure) if sure else None}
+        line = {**words, "score": float(score), "rank": int(rank)}
         yield json.dumps(line, ensure_ascii=False) + "\n"
 
 
@@ -70,8 +64,11 @@ FORMATS: dict[str, Format] = {
 }
 
 
-def format_of(path: Path, given: str | None = None) -> str:
-    """The format named, or the one that the file's ending says; unknown ones raise."""
+def check_output(path: Path, given: str | None = None) -> str:
+    """The format named, or the one that the file's ending says.
+
+    Unknown formats raise, and so does a path that no dictionary can be written to.
+    """
     ending = path.suffix.lower()
     by_ending = {known: name for name, one in FORMATS.items() for known in one.endings}
     if given is None and ending and ending not in by_ending:
@@ -82,6 +79,9 @@ def format_of(path: Path, given: str | None = None) -> str:
     name = (given or by_ending.get(ending, "tsv")).lower()
     if name not in FORMATS:
         raise InputError(f"there is no format {name!r}; there are {', '.join(FORMATS)}")
+    if path.is_dir() or is_special(path):
+        raise FileError(path, "is no regular file; expected the name of a dictionary file")
+    check_writable(path)
     return name
 
 
@@ -113,10 +113,7 @@ def induce(
     ``FORMATS``; by default the file's ending says.
     """
     path = followed(path)
-    format = format_of(path, format)
-    if is_special(path):
-        raise FileError(path, "is no regular file; a dictionary that can be resumed needs one")
-    check_writable(path)
+    format = check_output(path, format)
     translator.check_request(k, min_confidence)
     side = translator.target if reverse else translator.source
     vocabulary = side.words[: len(side.words) if words is None else words]

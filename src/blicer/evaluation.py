@@ -145,8 +145,8 @@ class Comparison:
     """
 
     forward: Scores
-    backward: Scores
     forward_all: Scores
+    backward: Scores
     backward_all: Scores
 
     def to_dict(self) -> dict[str, Any]:
@@ -256,8 +256,8 @@ def compare(
 
     scores = [
         _compare_direction(one, other, everything, bootstrap, seed)
-        for everything in (False, True)
         for (_, one), (_, other) in zip(first.directions(), second.directions(), strict=True)
+        for everything in (False, True)
     ]
     return Comparison(*scores)
 

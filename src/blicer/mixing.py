@@ -36,6 +36,7 @@ COARSEST = 8
 class CandidateScores:
     """For each query (row) its best candidates by CSLS, with every scorer's score of them."""
 
+    queries: Ints  # (q,)
     indices: Ints  # (q, k), best CSLS first
     parts: Floats  # (q, k, 1 + scorers): scaled CSLS, then the scorers in order
 
@@ -59,7 +60,7 @@ def score_candidates(
         for place, scorer in enumerate(scorers, start=1):
             if scorer is not None:
                 parts[..., place] = scorer.score(sources, targets).reshape(parts.shape[:2])
-    return CandidateScores(found.indices, parts)
+    return CandidateScores(queries, found.indices, parts)
 
 
 def pair_words(
@@ -119,6 +120,9 @@ class Mixture:
     def fixed(cls, lam: float, scorer: str) -> Mixture:
         """The paper's mixture with a given λ."""
         return cls({CSLS: 1 - lam, scorer: lam})
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name} {weight:.2f}" for name, weight in self.weights.items())
 
     @property
     def names(self) -> list[str]:

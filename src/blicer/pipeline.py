@@ -220,10 +220,9 @@ def make_aligner(config: Config) -> Aligner:
     kind = aligner_class(config.space)
     mode = config.space_mode or kind.usual_mode(config.preset)
     settings = {"device": config.device, **config.space_settings}
-    settings = {key: value for key, value in settings.items() if key in kind.setting_names()}
-    known = config.space_mode or mode in kind.presets
-    made: Aligner = kind.preset(mode, **settings) if known else kind.configured(settings)
-    return made
+    if config.space_mode or mode in kind.presets:
+        return kind.preset(mode, **settings)
+    return kind.configured(settings)
 
 
 # -- split ----------------------------------------------------------------------------------------
@@ -437,6 +436,5 @@ def choose(view: HeldOutView | None, config: Config) -> tuple[Mixture, Calibrati
     if lam is not None:
         mixture = Mixture(Mixture.fixed(lam, names[1]).weights, mixture.curve, len(view.parts))
     else:
-        shown = ", ".join(f"{name} {weight:.2f}" for name, weight in mixture.weights.items())
-        note(f"mixing weights chosen on {len(view.parts)} held-out words: {shown}")
+        note(f"mixing weights chosen on {len(view.parts)} held-out words: {mixture}")
     return mixture, calibrate(mixture.combine(view.parts), view.is_gold, seed=config.seed)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from blicer.align.space import Space
 from blicer.calibration import Calibration
 from blicer.crossencoder.scoring import best_first
 from blicer.errors import FileError, InputError
@@ -26,7 +27,6 @@ from blicer.scorers import Scorer, load_scorer
 from blicer.training_pairs import Scaling
 
 if TYPE_CHECKING:
-    from blicer.align.space import Space
     from blicer.embeddings import Embeddings
 
 FORMAT, VERSION = "blicer-translator", 1
@@ -253,8 +253,6 @@ class Translator:
     @classmethod
     def load(cls, path: str | Path, **options: Any) -> Translator:
         """Load what ``save`` wrote; ``options`` (device, precision) go to scorers."""
-        from blicer.align.space import Space
-
         folder = Path(path)
         values = read_translator(folder)
         space = Space.load(folder / "space")

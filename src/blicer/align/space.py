@@ -111,6 +111,10 @@ class Space:
         """Rank from 1, by CSLS, of the best-ranked gold of each query."""
         return self.retriever.gold_ranks(queries, golds, reverse=reverse)
 
+    def best(self, queries: np.ndarray, *, reverse: bool = False) -> np.ndarray:
+        """The nearest word of each query by CSLS."""
+        return self.retriever.search(1, queries, reverse=reverse).indices[:, 0]
+
     def save(self, folder: str | Path) -> None:
         """Write the space atomically; another space in ``folder`` is replaced."""
         description = {

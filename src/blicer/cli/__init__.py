@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import os
 import sys
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
@@ -36,9 +36,8 @@ def _version(asked: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        Optional[bool],  # noqa: UP045 - typer reads this annotation at run time on 3.10
-        typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
-    ] = None,
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no notes.")] = False,
 ) -> None:
     progress.enable(not quiet)

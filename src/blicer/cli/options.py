@@ -44,10 +44,11 @@ _ENCODERS = f"""{DEFAULT_ENCODER} (embedded, the default), or a Hugging Face nam
 xlm-roberta-large, the paper's."""
 _SCORERS = f"""What to mix with CSLS, comma-separated, of {", ".join(SCORERS)}; by default
 cross-encoder, {_BY_ENCODER}."""
+_SETTINGS = "One setting, NAME=VALUE; repeatable. See `blicer config`."
 _STARTS = """Where a space without seeds starts: encoder, identical, numerals or distributions (the
 paper's); by default `blicer train` tries each in turn."""
 
-Vectors = Annotated[Path, Argument(help="Vectors of this language.")]
+Vectors = Annotated[Path, Argument(help="File of word vectors.")]
 TranslatorFolder = Annotated[Path, Argument(help="Folder that `blicer train` wrote.")]
 Output = Annotated[Path, Option("--output", "-o", help="File or folder to write.")]
 Seeds = Annotated[Path | None, Option(help="Seed dictionary, source word first.")]
@@ -60,7 +61,7 @@ Name = Annotated[str | None, Option(help="What this language calls itself, if it
 
 Preset = Annotated[str | None, Option(help=f"{listed(PRESETS)}; by default {_BY_SEEDS}.")]
 ConfigFile = Annotated[Path | None, Option("--config", help="TOML file of settings.")]
-Settings = Annotated[list[str] | None, Option("--set", help="A setting, NAME=VALUE; repeatable.")]
+Settings = Annotated[list[str] | None, Option("--set", help=_SETTINGS)]
 Encoder = Annotated[str | None, Option(help=_ENCODERS)]
 Template = Annotated[str | None, Option(help="T1 to T16, or a text with `[w]` and perhaps `[L]`.")]
 Space = Annotated[str | None, Option(help=f"{listed(METHODS)}; by default vecmap.")]
@@ -125,6 +126,4 @@ def echo_json(value: Any, *, indent: int | None = 2) -> None:
 
 def echo_tables(*tables: Any) -> None:
     """Tables on standard output, never narrower than they need (a pipe has no width)."""
-    console = Console(markup=False, width=None if sys.stdout.isatty() else 200)
-    for table in tables:
-        console.print(table)
+    Console(markup=False, width=None if sys.stdout.isatty() else 200).print(*tables)

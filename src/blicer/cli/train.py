@@ -16,7 +16,7 @@ import blicer
 from blicer.align import METHODS, aligner_class
 from blicer.cli import app, options
 from blicer.config import AUTO, ENOUGH_FOR_SUPERVISED, describe, preset_for
-from blicer.errors import BlicerError, FileError, InputError
+from blicer.errors import BlicerError, InputError
 from blicer.files import atomic_write, check_replaceable, check_writable
 from blicer.io.dictionary import tsv_row
 from blicer.progress import note
@@ -50,7 +50,7 @@ def align(
     keep_case: options.KeepCase = False,
     seed: Annotated[int | None, Option(help="Seed of the random draws.")] = None,
     device: options.Device = None,
-    settings: options.Settings = None,
+    settings: Annotated[list[str] | None, Option("--set", help="NAME=VALUE; repeatable.")] = None,
     export_vec: Annotated[Path | None, Option(help="Folder for two .vec files beside.")] = None,
     force: Annotated[bool, Option("--force", help="Write it even if it did not converge.")] = False,
     as_json: options.AsJson = False,
@@ -111,10 +111,7 @@ def _aligner(
     method: str, mode: str | None, seeds: blicer.Lexicon | None, chosen: dict[str, Any]
 ) -> Aligner:
     """The method by its name, in the mode asked for or the one that fits the number of seeds."""
-    if method not in METHODS:
-        known = ", ".join([*METHODS, FILES])
-        raise InputError(f"there is no method {method!r}; expected one of {known}")
-    kind: type[Aligner] = aligner_class(method)
+    kind = aligner_class(method)
     if "seed" in chosen and "seed" not in kind.setting_names():
         del chosen["seed"]  # nothing is drawn at random in this method
     if mode is None and seeds is not None and "init" not in chosen:
@@ -274,7 +271,7 @@ def train(
         ).translator()
     translator.save(output)
     shutil.rmtree(work, ignore_errors=True)
-    note(f"wrote {output}; mixing weights: {_weights(translator)}")
+    note(f"wrote {output}; mixing weights: {translator.mixture}")
     calibration = translator.calibration
     if "unsupervised" in translator.details:
         note("the weights were chosen without gold: take confidences as an order, not as chances")
@@ -304,10 +301,6 @@ def _check_setup(preset: str, has_seeds: bool, pivots: dict[str, Path | None]) -
         raise InputError(f"the preset {shown} takes no --seeds: leave one of the two out")
     if not without_seeds and not has_seeds:
         raise InputError("no seeds were given: give --seeds FILE, or say --preset unsupervised")
-
-
-def _weights(translator: blicer.Translator) -> str:
-    return ", ".join(f"{name} {weight:.2f}" for name, weight in translator.mixture.weights.items())
 
 
 @app.command()
@@ -349,8 +342,6 @@ def train_multilingual(
     if unknown := sorted(set(called) - set(files)):
         raise InputError(f"--name names {unknown[0]}, which there are no vectors for")
     chosen = options.configure(context, min(lexicons.values(), key=len))
-    if output.exists() and not output.is_dir():
-        raise FileError(output, "is a file; expected the name of a folder")
     check_writable(output / "translator")
     work = work_folder(output)
     for pair in wanted or all_pairs(files, lexicons):
@@ -364,7 +355,7 @@ def train_multilingual(
     for pair, one in prepared.items():
         translator, folder = one.translator(), output / "-".join(pair)
         translator.save(folder)
-        note(f"wrote {folder}; mixing weights: {_weights(translator)}")
+        note(f"wrote {folder}; mixing weights: {translator.mixture}")
     shutil.rmtree(work, ignore_errors=True)
 
 

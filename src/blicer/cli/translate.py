@@ -19,10 +19,7 @@ from blicer.io.dictionary import tsv_row
 from blicer.progress import note
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from blicer.evaluation import Evaluation, System
+    from blicer.evaluation import Evaluation
     from blicer.translator import Translation
 
 MOST_SHOWN = 12  # values of a list
@@ -83,7 +80,7 @@ def evaluate(
     max_words: options.MaxWords = None,
     compare: Annotated[Path | None, Option(help="Other system: paired bootstrap test.")] = None,
     per_query: Annotated[Path | None, Option(help="TSV file for every query's rank.")] = None,
-    min_p1: Annotated[float | None, Option(min=0, max=1, help="Exit code 1 below it.")] = None,
+    min_p1: Annotated[float | None, Option(min=0, max=1, help="Exit code 1 if below.")] = None,
     bootstrap: Annotated[int, Option(min=0, help="Draws for the intervals.")] = 1000,
     seed: Annotated[int, Option(min=0, help="Seed of the draws.")] = 0,
     keep_case: options.KeepCase = False,
@@ -116,7 +113,7 @@ def evaluate(
     if source is not None and target is not None:
         left = options.load_vectors(source, None, max_words, keep_case)
         right = options.load_vectors(target, None, max_words, keep_case)
-        first: System = blicer.Space(left, right, method="files")
+        first: Any = blicer.Space(left, right, method="files")
         name = f"{source}, {target}"
     else:
         name, first = str(system), load_system(system)
@@ -142,53 +139,40 @@ def evaluate(
         raise Exit(EXIT_FAILURE)
 
 
-def load_system(path: Path) -> System:
+def load_system(path: Path) -> Any:
     """A saved space or translator."""
-    if (path / "translator.json").is_file():
+    kind = inspection.kind_of(path)
+    if kind == "translator":
         return blicer.Translator.load(path)
-    if (path / "space.json").is_file():
+    if kind == "space":
         return blicer.Space.load(path)
-    problem = "is neither a space nor a translator" if path.is_dir() else "does not exist"
-    if path.is_file():
-        problem = "is a file (vectors go with --source and --target)"
-    raise FileError(path, f"{problem}; expected a folder with space.json or translator.json")
+    needed = "vector files go with --source and --target"
+    raise FileError(path, f"is neither a space nor a translator ({needed})")
 
 
-def _write_per_query(
-    path: Path, system: System, lexicon: blicer.Lexicon, result: Evaluation
-) -> None:
+def _write_per_query(path: Path, system: Any, lexicon: blicer.Lexicon, result: Evaluation) -> None:
     """One line a query: direction, query, rank (0: none), in vocabulary, best guess, golds."""
     from blicer.evaluation import answerable_queries
 
     with atomic_write(path) as file:
         file.write(tsv_row(("direction", "query", "rank", "in_vocabulary", "guess", "gold")))
+        sides, gold = (system.source, system.target), lexicon
         for name, scores in result.directions():
-            reverse = name == "backward"
-            gold = lexicon.reverse() if reverse else lexicon
-            sides = (system.target, system.source) if reverse else (system.source, system.target)
             _, queries, _ = answerable_queries(gold, *sides)
-            guesses = iter(best_guesses(system, queries, reverse))
+            guesses = iter(system.best(queries, reverse=name == "backward"))
             rows = zip(scores.words, scores.ranks, scores.answerable, strict=True)
             for word, rank, known in rows:
-                guess, golds = next(guesses) if known else "", "; ".join(gold.targets[word])
-                file.write(tsv_row((name, word, str(rank), str(int(known)), guess, golds)))
-
-
-def best_guesses(system: Any, queries: NDArray[np.int64], reverse: bool) -> list[str]:
-    """The first answer of a translator (which has ``best``) or of a space to each query."""
-    answers = system.source if reverse else system.target
-    if hasattr(system, "best"):
-        rows = system.best(queries, reverse=reverse)
-    else:
-        rows = system.retriever.search(1, queries, reverse=reverse).indices[:, 0]
-    return [answers.words[row] for row in rows]
+                guess = sides[1].words[next(guesses)] if known else ""
+                cells = (str(rank), str(int(known)), guess, "; ".join(gold.targets[word]))
+                file.write(tsv_row((name, word, *cells)))
+            sides, gold = sides[::-1], lexicon.reverse()
 
 
 @app.command()
 def translate(
     translator: options.TranslatorFolder,
     words: Annotated[list[str] | None, Argument(help="Words; or --file, or a pipe.")] = None,
-    file: Annotated[FileBinaryRead | None, Option(help="Words, one a line.")] = None,
+    file: Annotated[FileBinaryRead | None, Option(metavar="FILE", help="A word a line.")] = None,
     k: options.K = 1,
     reverse: options.Reverse = False,
     min_confidence: options.MinConfidence = 0.0,
@@ -254,10 +238,7 @@ def induce(
 
     Example: `blicer induce en-fr -n 20000 -k 3 --min-confidence 0.5 -o en-fr.tsv`
     """
-    dictionary.format_of(output, format)
-    if output.is_dir():
-        raise FileError(output, "is a folder; expected the name of a dictionary file")
-    check_writable(output)
+    dictionary.check_output(output, format)  # now, not after the translator is loaded
     loaded = blicer.Translator.load(translator, device=device or AUTO)
     done = dictionary.induce(
         loaded,
