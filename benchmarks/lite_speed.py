@@ -14,23 +14,24 @@ import torch
 
 from blicer import lite, starter
 from blicer.config import Config
-from blicer.pipeline import Recipe, Workshop
+from blicer.pipeline import LanguagePair, fit, seed_pairs, train_reranker
+from blicer.scorers.cross_encoder import CrossEncoderScorer
 
 PAIRS = 20_000
 
 
 def run() -> dict[str, Any]:
     pair = starter.load()
-    config = Config.resolve("supervised", overrides={"encoder": "lite"})
-    recipe = Recipe(space="procrustes").resolved(config, len(pair.seeds))
-    workshop = Workshop(pair.source, pair.target, config, recipe, None)
-    fitted = workshop.fit(workshop.usable(pair.seeds))  # loads what has to be loaded
+    config = Config.for_seeds(len(pair.seeds), space="procrustes").for_training(len(pair.seeds))
+    sides = LanguagePair(pair.source, pair.target)
+    (fitted,) = fit([sides], [seed_pairs(sides, pair.seeds)], config)  # loads what is needed
     start = time.perf_counter()
-    scorer = workshop.cross_encoder(fitted.space, fitted.pairs)
+    reranker = train_reranker([(sides, fitted.space, fitted.pairs)], config)
     training = time.perf_counter() - start
+    scorer = CrossEncoderScorer(reranker, config.template, ("", ""))
     rng = np.random.default_rng(0)
-    sides = (pair.source.words, pair.target.words)
-    words = [[side[i] for i in rng.integers(len(side), size=PAIRS)] for side in sides]
+    vocabularies = (pair.source.words, pair.target.words)
+    words = [[side[i] for i in rng.integers(len(side), size=PAIRS)] for side in vocabularies]
     scorer.score(words[0][:500], words[1][:500])
     start = time.perf_counter()
     scorer.score(*words)

@@ -15,7 +15,14 @@ from typing import Any
 from benchmarks.spaces_table import dictionary, vectors
 from blicer.config import Config
 from blicer.mixing import CSLS, choose_weights
-from blicer.pipeline import Fitted, Recipe, Workshop, held_out_splits
+from blicer.pipeline import (
+    Fitted,
+    LanguagePair,
+    fit,
+    held_out_splits,
+    held_out_view,
+    seed_pairs,
+)
 
 HOLDOUT = 0.3
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -28,23 +35,24 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 
 def run(data: Path, pair: str, size: str, encoder: str) -> None:
-    sides = [vectors(data, language) for language in pair.split("-")]
-    scorers = ("endings", "untuned")
-    recipe = Recipe(space="procrustes", scorers=scorers, folds=1, holdout=HOLDOUT)
-    config = Config.resolve("supervised", overrides={"encoder": encoder})
-    workshop = Workshop(*sides, config, recipe, None)
-    usable = workshop.usable(dictionary(data, pair, f"train.freq.{size}"))
-    ((rest, held),) = held_out_splits(usable, recipe)
-    fitted = workshop.fit(rest, reserved=held)
-    endings, untuned = fitted.scorers
+    sides = LanguagePair(*(vectors(data, language) for language in pair.split("-")))
+
+    def config(*scorers: str, **changed: Any) -> Config:
+        usual = {"encoder": encoder, "space": "procrustes", "folds": 1, "holdout": HOLDOUT}
+        return Config.resolve("supervised", overrides={**usual, "scorers": scorers, **changed})
+
+    known = seed_pairs(sides, dictionary(data, pair, f"train.freq.{size}"))
+    ((rest, held),) = held_out_splits(known, config())
+    (start,) = fit([sides], [rest], config("endings", "untuned"), reserved=[held])
+    endings, untuned = start.scorers
     for name in ("untuned", *OPTIONS):
         scorer: Any = untuned
+        chosen = config("cross-encoder", **OPTIONS.get(name, {}))
         if name != "untuned":
-            changed = {"encoder": encoder, **OPTIONS[name]}
-            workshop.config = Config.resolve("supervised", overrides=changed)
-            pairs = workshop.pairs(fitted.space, rest, reserved=held)
-            scorer = workshop.cross_encoder(fitted.space, pairs)
-        view = workshop.view(Fitted(fitted.space, fitted.pairs, [scorer, endings]), held, usable)
+            (tuned,) = fit([sides], [rest], chosen, space=start.space, reserved=[held])
+            (scorer,) = tuned.scorers
+        both = Fitted(start.space, start.pairs, [scorer, endings])
+        view = held_out_view(both, held, known, chosen)
         found = [
             choose_weights(view.parts[..., :n], view.is_gold, [CSLS, "it", "endings"][:n]).precision
             for n in (2, 3)
