@@ -132,6 +132,20 @@ def write_marker(folder: Path, marker: str, values: dict[str, Any]) -> None:
     write_json(folder / marker, values | {LISTED: sorted(path.name for path in folder.iterdir())})
 
 
+def read_marker(folder: Path, marker: str, format: str, version: int, what: str) -> dict[str, Any]:
+    """Content of the marker of a folder of ours; other formats and versions raise ``FileError``."""
+    path = folder / marker
+    if not path.is_file():
+        raise FileError(folder, f"is not {what}: there is no {marker} in it")
+    values = read_json(path)
+    if not isinstance(values, dict) or values.get("format") != format:
+        raise FileError(path, f"is not the description of {what}; expected format {format!r}")
+    if values.get("version") != version:
+        found = values.get("version")
+        raise FileError(path, f"has version {found!r}; this blicer reads version {version}")
+    return values
+
+
 def write_json(path: str | Path, value: Any) -> None:
     with atomic_write(path) as file:
         json.dump(value, file, ensure_ascii=False, indent=2)

@@ -20,7 +20,7 @@ from blicer.align.space import Space
 from blicer.calibration import Calibration
 from blicer.crossencoder.scoring import best_first
 from blicer.errors import FileError, InputError
-from blicer.files import atomic_folder, check_replaceable, read_json, write_marker
+from blicer.files import atomic_folder, check_replaceable, read_marker, write_marker
 from blicer.lexicon import find_words
 from blicer.mixing import CSLS, Mixture, pair_words, score_candidates
 from blicer.scorers import Scorer, load_scorer
@@ -275,17 +275,7 @@ class Translator:
 
 def read_translator(folder: Path) -> dict[str, Any]:
     """Content of ``translator.json``; other versions raise ``FileError``."""
-    path = folder / DESCRIPTION
-    if not path.is_file():
-        raise FileError(folder, f"is not a translator: there is no {DESCRIPTION} in it")
-    values = read_json(path)
-    if not isinstance(values, dict) or values.get("format") != FORMAT:
-        raise FileError(path, f"is not the description of a translator; expected {FORMAT!r}")
-    if values.get("version") != VERSION:
-        raise FileError(
-            path, f"has version {values.get('version')!r}; this blicer reads version {VERSION}"
-        )
-    return values
+    return read_marker(folder, DESCRIPTION, FORMAT, VERSION, "a translator")
 
 
 def near_spellings(word: str, vocabulary: Sequence[str], n: int = 5) -> tuple[str, ...]:

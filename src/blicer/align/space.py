@@ -13,7 +13,7 @@ from safetensors.numpy import save_file
 
 from blicer.embeddings import Embeddings
 from blicer.errors import FileError, InputError
-from blicer.files import atomic_folder, check_replaceable, read_json, write_marker
+from blicer.files import atomic_folder, check_replaceable, read_marker, write_marker
 from blicer.io.matrices import map_tensor
 
 if TYPE_CHECKING:
@@ -170,21 +170,10 @@ class Space:
 
 def read_description(folder: Path) -> dict[str, Any]:
     """Content of ``space.json``, checked far enough that reading on is safe."""
-    path = folder / DESCRIPTION
-    if not path.is_file():
-        raise FileError(folder, f"is not a space: there is no {DESCRIPTION} in it")
-    description = read_json(path)
-    if not isinstance(description, dict) or description.get("format") != FORMAT:
-        raise FileError(path, f"is not the description of a space; expected format {FORMAT!r}")
-    if description.get("version") != VERSION:
-        raise FileError(
-            path,
-            f"has version {description.get('version')!r} of the format; this blicer reads "
-            f"version {VERSION}",
-        )
+    description = read_marker(folder, DESCRIPTION, FORMAT, VERSION, "a space")
     expected = {"method": str, "settings": dict, "source": dict, "target": dict}
     if not all(isinstance(description.get(key), kind) for key, kind in expected.items()):
-        raise FileError(path, "lacks the method, its settings, or a side")
+        raise FileError(folder / DESCRIPTION, "lacks the method, its settings, or a side")
     return description
 
 
