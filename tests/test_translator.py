@@ -180,7 +180,7 @@ def test_damaged_folders_are_one_sentence(translator: Translator, tmp_path: Path
     with pytest.raises(FileError, match=r"is not a translator: there is no translator\.json"):
         Translator.load(tmp_path)
     (tmp_path / "translator.json").write_text(json.dumps({"format": "other"}))
-    with pytest.raises(FileError, match="expected 'blicer-translator'"):
+    with pytest.raises(FileError, match="expected format 'blicer-translator'"):
         Translator.load(tmp_path)
     (tmp_path / "translator.json").write_text(
         json.dumps({"format": "blicer-translator", "version": 99})
