@@ -8,7 +8,6 @@ import json
 import sys
 import zipfile
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,7 +16,7 @@ import pytest
 from blicer import catalogue
 from blicer.catalogue import plan
 from blicer.cli import main
-from blicer.download import FAILED, FETCHED, THERE, Outcome, get
+from blicer.download import FAILED, FETCHED, THERE, Outcome
 from blicer.errors import InputError
 from flaky_server import HASTY, Site, fetch_from, serving
 
@@ -98,10 +97,8 @@ def test_file_that_is_not_the_published_one_is_not_overwritten_unasked(
     mine.write_bytes(b"by hand\n")
     kept, _ = fetch_from(site, tmp_path, "muse", "en-fr")
     assert kept.status == FAILED
-    assert "move it away, or say --replace" in str(kept.problem)
+    assert "move it away" in str(kept.problem)
     assert mine.read_bytes() == b"by hand\n"
-    fetch_from(site, tmp_path, "muse", "en-fr", replace=True)
-    assert mine.read_bytes() == b"cat chat\n"
 
 
 def zipped(**files: bytes) -> bytes:
@@ -202,15 +199,6 @@ def test_what_is_not_published_is_said_at_once(asked: list[str], problem: str) -
     assert problem in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "address",
-    ["http://[bad", "http://host:port/x", "https:///x", "http://a..b", "http://a.b/\u00fc b/"],
-)
-def test_a_mirror_that_is_no_address_is_said(tmp_path: Path, address: str) -> None:
-    with pytest.raises(InputError, match="is not an address"):
-        get("muse", ["en-fr"], tmp_path, mirror=address)
-
-
 # The command line
 
 
@@ -237,12 +225,12 @@ def test_command_says_what_it_did_and_what_failed(
 ) -> None:
     site.files = {MUSE + "en-fr.0-5000.txt": b"a b\n" * 300, MUSE + "fr-en.0-5000.txt": b"b a\n"}
     site.files[MUSE + "fr-en.5000-6500.txt"] = b"d c\n"
-    get = ("data", "get", "muse", "en-fr", "fr-en", "-o", tmp_path, "--mirror", site.url)
+    get = ("data", "get", "muse", "en-fr", "fr-en", "-o", tmp_path)
     ran = run(*get)
     assert ran.code == 1
     assert "fetched 3 (1.2 kB), there already 0, failed 1" in ran.out
     assert ran.err.count("blicer: ") == 1
-    assert "has neither muse/en-fr.5000-6500.txt nor arrival/" in ran.err
+    assert "en-fr.5000-6500.txt: is not there" in ran.err
     site.files[MUSE + "en-fr.5000-6500.txt"] = b"c d\n"
     facts = json.loads(run(*get, "--json").out)
     assert [one["status"] for one in facts["files"]] == [THERE, FETCHED, THERE, THERE]
@@ -250,11 +238,7 @@ def test_command_says_what_it_did_and_what_failed(
     assert run("-q", *get).err == ""
 
 
-def test_publisher_without_the_file(
-    run: Callable[..., Ran], site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    moved = replace(catalogue.COLLECTIONS["fasttext-wiki"], base=f"{site.url}/fasttext")
-    monkeypatch.setitem(catalogue.COLLECTIONS, "fasttext-wiki", moved)
+def test_publisher_without_the_file(run: Callable[..., Ran], site: Site, tmp_path: Path) -> None:
     ran = run("data", "get", "fasttext-wiki", "xx", "-o", tmp_path)
     assert ran.code == 1
     assert (
@@ -266,7 +250,7 @@ def test_publisher_without_the_file(
 
 def test_command_says_what_is_cut(run: Callable[..., Ran], site: Site, tmp_path: Path) -> None:
     site.files[WIKI + "wiki.en.vec"] = b"20 1\n" + b"cat 1\n" * 20
-    get = ("data", "get", "fasttext-wiki", "en", "-o", tmp_path, "--mirror", site.url)
+    get = ("data", "get", "fasttext-wiki", "en", "-o", tmp_path)
     ran = run(*get, "--first", 5)
     assert "wiki.en.vec: the first 5 of 20 words; its first line was changed" in ran.err
     assert "5 words" in ran.out

@@ -18,7 +18,6 @@ from blicer.progress import note
 data = Typer(name="data", help="Get published dictionaries and vectors.", no_args_is_help=True)
 app.add_typer(data)
 _WANTED = "Pairs of dictionaries such as en-fr, or `all`; languages of vectors such as en."
-_MIRROR = "Address or folder with the publisher's paths, or filled by this command."
 
 
 @data.command("get")
@@ -30,10 +29,6 @@ def get_command(
     output: options.Output = Path("data"),
     first: Annotated[int | None, Option(min=1, help="Only so many words of vectors.")] = None,
     sizes: Annotated[str, Option(help="Training dictionaries: 5k,1k …; by default all.")] = "",
-    mirror: Annotated[str | None, Option(help=_MIRROR)] = None,
-    replace: Annotated[bool, Option("--replace", help="Fetch unverified files anew.")] = False,
-    attempts: Annotated[int, Option(min=1, help="In a row that bring nothing new.")] = 6,
-    timeout: Annotated[float, Option(min=0.1, help="Seconds to wait for an answer.")] = 30.0,
     as_json: options.AsJson = False,
 ) -> None:
     """Fetch dictionaries or vectors into a folder.
@@ -44,17 +39,8 @@ def get_command(
     Examples: `blicer data get xling en-fr -o data`;
     `blicer data get fasttext-wiki en fr --first 200000 -o data`
     """
-    files = get(
-        collection,
-        wanted or [],
-        output,
-        first=first,
-        sizes=sizes.replace(",", " ").split(),
-        mirror=mirror,
-        replace=replace,
-        attempts=attempts,
-        timeout=timeout,
-    )
+    chosen = sizes.replace(",", " ").split()
+    files = get(collection, wanted or [], output, first=first, sizes=chosen)
     outcomes: list[Outcome] = []
     try:
         for outcome in files:
