@@ -311,13 +311,6 @@ class Outcome:
     verified: bool = False  # against a known SHA-256
     problem: str | None = None
 
-    def to_dict(self) -> dict[str, object]:
-        facts: dict[str, object] = {"file": str(self.file), "url": self.url, "status": self.status}
-        if self.status == FAILED:
-            return facts | {"problem": self.problem}
-        words = {} if self.words is None else {"words": self.words}
-        return facts | words | {"bytes": self.size, "checksum_verified": self.verified}
-
 
 def get(
     collection: str,
@@ -325,18 +318,17 @@ def get(
     folder: str | Path,
     *,
     first: int | None = None,
-    sizes: Iterable[str | int] = (),
     **patience: Any,
 ) -> Iterator[Outcome]:
     """Fetch what is not there yet, file after file; one that fails does not stop the others.
 
-    ``first`` takes that many words of each vector file (default: all), ``sizes`` some of the
-    training dictionaries (default: all). ``patience``: ``attempts`` and ``timeout`` of ``fetch``.
+    ``first`` takes that many words of each vector file (default: all). ``patience``: ``attempts``
+    and ``timeout`` of ``fetch``.
     """
     found = find_collection(collection)
     if first is not None and (first < 1 or not found.vectors):
         raise InputError(f"--first {first} is for vectors, and must be 1 or more")
-    items, notes = plan(collection, wanted, sizes)
+    items, notes = plan(collection, wanted)
     for note in notes:
         progress.note(note)
     folder = Path(folder)

@@ -28,8 +28,6 @@ def get_command(
     ] = None,
     output: options.Output = Path("data"),
     first: Annotated[int | None, Option(min=1, help="Only so many words of vectors.")] = None,
-    sizes: Annotated[str, Option(help="Training dictionaries: 5k,1k …; by default all.")] = "",
-    as_json: options.AsJson = False,
 ) -> None:
     """Fetch dictionaries or vectors into a folder.
 
@@ -39,25 +37,18 @@ def get_command(
     Examples: `blicer data get xling en-fr -o data`;
     `blicer data get fasttext-wiki en fr --first 200000 -o data`
     """
-    chosen = sizes.replace(",", " ").split()
-    files = get(collection, wanted or [], output, first=first, sizes=chosen)
     outcomes: list[Outcome] = []
     try:
-        for outcome in files:
+        for outcome in get(collection, wanted or [], output, first=first):
             outcomes.append(outcome)
-            if not as_json:
-                echo(_line(outcome))
+            echo(_line(outcome))
     except KeyboardInterrupt:
         note("what has come is kept: the same command goes on from there")
         raise
     count = Counter(outcome.status for outcome in outcomes)
-    if as_json:
-        files_got = [outcome.to_dict() for outcome in outcomes]
-        options.echo_json({"folder": str(output), "files": files_got})
-    else:
-        size = decimal(sum(outcome.size for outcome in outcomes if outcome.status == FETCHED))
-        others = ", ".join(f"{status} {count[status]}" for status in (THERE, FAILED))
-        echo(f"{output}: {FETCHED} {count[FETCHED]} ({size}), {others}")
+    size = decimal(sum(outcome.size for outcome in outcomes if outcome.status == FETCHED))
+    others = ", ".join(f"{status} {count[status]}" for status in (THERE, FAILED))
+    echo(f"{output}: {FETCHED} {count[FETCHED]} ({size}), {others}")
     for outcome in outcomes:
         if outcome.status == FAILED:
             print_error(outcome.problem)
@@ -81,16 +72,12 @@ def list_command(
     collection: Annotated[
         str | None, Argument(help="One collection, with all its pairs or languages.")
     ] = None,
-    as_json: options.AsJson = False,
 ) -> None:
     """Say what can be got.
 
     Example: `blicer data list muse`
     """
     chosen = [find_collection(collection)] if collection else list(COLLECTIONS.values())
-    if as_json:
-        options.echo_json([one.to_dict() for one in chosen])
-        return
     for one in chosen:
         echo(f"{one.name}: {one.about}")
         echo(f"  published at {one.page}")
