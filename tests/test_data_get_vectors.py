@@ -80,7 +80,7 @@ def test_first_words_are_the_same_wherever_the_stream_is_cut(
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_first_words_end_the_connection(site: Site, tmp_path: Path, packed: bool) -> None:
-    text = vec(6_000, dim=300)  # 12 megabytes, more than the system keeps under way
+    text = vec(12_000, dim=300)  # 25 megabytes, more than the system keeps under way
     body = gzip.compress(text, 0) if packed else text
     path = CRAWL + "cc.en.300.vec.gz" if packed else WIKI + "wiki.en.vec"
     site.files[path] = body
