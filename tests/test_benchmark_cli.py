@@ -179,7 +179,7 @@ def test_an_output_that_is_a_file_is_one_sentence(
     ("option", "value", "sentence"),
     [
         ("--alphas", "0,half", "--alphas '0,half': expected numbers with commas between"),
-        ("--setups", "all", "setup 'all': expected"),
+        ("--setups", "test", "setup 'test': expected a number of seed pairs"),
         ("--set", "alhpa=1", "did you mean 'alpha'"),
         ("--systems", "X", "there is no system 'X'"),
     ],

@@ -19,7 +19,6 @@ from blicer.errors import InputError
 
 ALL = "all"
 _LANGUAGE = re.compile(r"[a-z]{2,3}(_[a-z]{1,12}){0,2}")  # Wikipedia's codes: en, zh_yue, be_x_old
-_MOST_LISTED = 12
 
 
 class Item(NamedTuple):
@@ -130,11 +129,8 @@ def _pairs(collection: Collection, wanted: list[str]) -> tuple[list[str], list[s
                 f"{turned.split('-')[0]} (in Python, Lexicon.load(...).reverse() turns it)"
             )
         else:
-            languages = set(pair.split("-"))
-            related = [one for one in collection.names if languages & set(one.split("-"))]
-            some = ", ".join((related or list(collection.names))[:_MOST_LISTED])
-            there = f"it has {some} … (all: blicer data list {collection.name})"
-            raise InputError(f"{collection.name} has no pair {name}; {there}")
+            see = f"see: blicer data list {collection.name}"
+            raise InputError(f"{collection.name} has no pair {name}; {see}")
     return list(dict.fromkeys(pairs)), notes
 
 

@@ -304,7 +304,6 @@ class Outcome:
     """What became of one file."""
 
     file: Path
-    url: str
     status: str  # FETCHED, THERE or FAILED
     size: int = 0
     words: int | None = None  # of a vector file
@@ -351,7 +350,7 @@ def get(
             problem = f"{error}; what is published: {found.page}" if absent else str(error)
         except OSError as error:
             problem = f"{error.filename or target}: {error.strerror or error}"
-        return Outcome(target, item.url, FAILED, problem=problem)
+        return Outcome(target, FAILED, problem=problem)
 
     def each() -> Iterator[Outcome]:
         for item in items:
@@ -360,7 +359,7 @@ def get(
             missing = [file for file in members if not file.exists()]
             for file in members:
                 if file not in missing:
-                    yield Outcome(file, item.url, THERE, file.stat().st_size)
+                    yield Outcome(file, THERE, file.stat().st_size)
             if missing or not members:
                 fetched = guarded(download, item, folder / item.file)
                 yield fetched
@@ -411,4 +410,4 @@ def _get_vectors(item: Item, whole: Path, first: int | None, patience: dict[str,
 
 
 def _outcome(item: Item, file: Path, status: str, words: int | None = None) -> Outcome:
-    return Outcome(file, item.url, status, file.stat().st_size, words, item.sha256 is not None)
+    return Outcome(file, status, file.stat().st_size, words, item.sha256 is not None)

@@ -24,7 +24,6 @@ with needed("matplotlib", "drawing", "demo"):
 logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # it lists missing fonts
 _INK, _GRID = "#737d8c", "#8b96a540"
 _COLOURS = ("#2f7de1", "#e07b22", "#1f9d63", "#a45fd6", "#d6485c", "#1b9aaa", "#8d7a2e", "#7c8796")
-_MARKS = ("o", "s", "^", "D", "v", "P", "X", "*")
 _TITLE_LENGTH = 60
 _SIZE = (5.2, 3.7)
 
@@ -49,12 +48,12 @@ def curves(
 
     def draw(axes: Any) -> None:
         for place, curve in enumerate(lines):
-            colour, mark = _COLOURS[place % len(_COLOURS)], _MARKS[place % len(_MARKS)]
+            colour = _COLOURS[place % len(_COLOURS)]
             label = curve.label
             if curve.chosen is not None:
                 label = f"{label}, {across} = {curve.chosen:.2f}"
                 at = float(np.interp(curve.chosen, curve.xs, curve.ys))
-                axes.plot([curve.chosen], [at], mark, color=colour, markersize=7)
+                axes.plot([curve.chosen], [at], "o", color=colour, markersize=7)
             _line(axes, curve.xs, curve.ys, "-", label, color=colour, lw=2)
         if baseline is not None:
             xs = (min(lines[0].xs), max(lines[0].xs))

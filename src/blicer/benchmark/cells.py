@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from blicer.benchmark import paper
-from blicer.benchmark.plan import SPACE, WITHOUT_SEEDS, ZERO_SHOT
+from blicer.benchmark.plan import SYSTEMS, WITHOUT_SEEDS, ZERO_SHOT
 from blicer.benchmark.results import DONE, LEVEL, load_units, table
 from blicer.config import PRESETS, Config
 from blicer.errors import InputError
@@ -28,8 +28,7 @@ from blicer.templates import TEMPLATES
 with needed("pandas", "a benchmark report", "bench"):
     import pandas as pd
 
-UNTUNED, TUNED = "untuned", "tuned"
-CONTROLS = ("A", "B", UNTUNED)  # systems that learn nothing but their weights
+TUNED = "tuned"
 SAME = 1e-10  # points of P@1 below which two systems are level; one word weighs far more
 
 SPACE_OF = ["dataset", "setup", "space", "space_mode"]
@@ -60,7 +59,7 @@ ORDER: dict[str, Callable[[str], Any]] = {
     "dataset": _listed(list(DATASETS)),
     "setup": setup_order,
     "space": _listed(list(SPACES)),
-    "system": _listed((SPACE, *CONTROLS, TUNED)),
+    "system": _listed(list(SYSTEMS)),
     "template": _listed(list(TEMPLATES)),
 }
 
@@ -162,12 +161,11 @@ def make_cells(rows: pd.DataFrame) -> pd.DataFrame:
     rows["default"] = rows["default"] == 1
     known = [(one or {}).get("csls") for one in rows["weights"]]
     rows["lambda"] = 1 - np.array(known, dtype=float)
-    columns = [rows[name] for name in ("template", "alpha", "config", "encoder")]
-    usual = [
-        (template, alpha) == usual_variant(config.get("preset", ""), encoder)
-        for template, alpha, config, encoder in zip(*columns, strict=True)
+    variants = rows[["settings", "template", "alpha", "config", "encoder"]]
+    rows["usual"] = [
+        not settings and (template, alpha) == usual_variant(config.get("preset", ""), encoder)
+        for settings, template, alpha, config, encoder in variants.itertuples(index=False)
     ]
-    rows["usual"] = (rows["settings"] == "") & np.array(usual, dtype=bool)
     percent = [*SCORES, "gain_low", "gain_high"]
     cells = rows.groupby([*CELL, "system"], sort=False, dropna=False).agg(
         **{name: (name, "mean") for name in (*percent, "lambda")},
@@ -177,7 +175,6 @@ def make_cells(rows: pd.DataFrame) -> pd.DataFrame:
         default=("default", "any"),
         seeds=("training_seed", tuple),
         gains=("gain", tuple),
-        lambdas=("lambda", tuple),
         p=("p_value", lambda one: one.max(skipna=False)),
     )
     cells = cells.reset_index()

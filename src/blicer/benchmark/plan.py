@@ -353,8 +353,7 @@ def make_units(matrix: Matrix, dataset: Dataset) -> tuple[list[Unit], list[str]]
             raise InputError(f"the setting {name} is given by {_OPTIONS[name]} here")
     units: dict[str, Unit] = {}
     problems: dict[str, None] = {}
-    setups = [setup_name(setup) for setup in matrix.setups]
-    for pair, setup, space in product(check_pairs(matrix.pairs), setups, matrix.spaces):
+    for pair, setup, space in product(check_pairs(matrix.pairs), matrix.setups, matrix.spaces):
         try:
             for unit in _variants(matrix, dataset, pair, setup, space):
                 unit = replace(unit, data=unit.read_data(dataset))
@@ -400,29 +399,20 @@ def _variants(
 
 
 def _check_space(pair: tuple[str, str], setup: str, pivot: str, method: str, mode: str) -> None:
-    """Methods, modes and starts that do not exist raise before anything is computed."""
+    """Setups, methods, modes and starts that do not exist raise before anything is computed."""
+    if setup not in WITHOUT_SEEDS and not re.fullmatch(r"\d+k?", setup):
+        expected = f"a number of seed pairs such as 5k or 500, {' or '.join(WITHOUT_SEEDS)}"
+        raise InputError(f"setup {setup!r}: expected {expected}")
     if pivot in pair:
         raise CannotRun(f"{'-'.join(pair)} {setup}: the pivot {pivot} is one of the two languages")
-    presets = aligner_class(method).presets
     if setup not in WITHOUT_SEEDS:
         make_aligner(Config(space=method, space_mode=mode))
         return
+    presets = aligner_class(method).presets
     check_start(METHOD_WITHOUT_SEEDS, mode or AUTO)
     # In zero-shot the method makes the spaces of the pivot's pairs, which have seeds.
     if setup == UNSUPERVISED and UNSUPERVISED not in presets:
         raise CannotRun(f"{setup}: {method} needs seed pairs; without any take vecmap, c1, c2")
-
-
-def setup_name(given: str) -> str:
-    """5000, 5K and 5k are the setup 5k."""
-    name = given.strip().lower().replace("_", "-")
-    if name in WITHOUT_SEEDS:
-        return name
-    if (found := re.fullmatch(r"([1-9]\d*)(k?)", name)) is None:
-        expected = f"a number of seed pairs such as 5k or 500, {' or '.join(WITHOUT_SEEDS)}"
-        raise InputError(f"setup {given!r}: expected {expected}")
-    size = int(found[1]) * (1000 if found[2] else 1)
-    return f"{size // 1000}k" if size % 1000 == 0 else str(size)
 
 
 def check_pairs(given: Iterable[str]) -> list[tuple[str, str]]:

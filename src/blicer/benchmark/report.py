@@ -58,12 +58,10 @@ def main_tables(cells: pd.DataFrame) -> Iterator[dict[str, Any]]:
         columns = {"P@1": [_line_label(line, names) for line in ours.index]}
         columns |= {arrow(one): _beside(ours[one], theirs[one], best=True) for one in ours}
         columns["Avg."] = _beside(ours.mean(axis=1))
-        if (both := ours.notna() & theirs.notna()).any(axis=None):
-            columns["Avg. of both"] = _beside(
-                *(one.where(both).mean(axis=1) for one in (ours, theirs))
-            )
-        table = pd.DataFrame(columns, dtype=object)
-        yield {"dataset": dataset, "setup": setup, "table": table}
+        if theirs.notna().any(axis=None):
+            shared = ours.where(theirs.notna()).mean(axis=1)
+            columns["Avg. of both"] = _beside(shared, theirs.mean(axis=1))
+        yield {"dataset": dataset, "setup": setup, "table": pd.DataFrame(columns, dtype=object)}
 
 
 def _line_label(line: tuple[Any, ...], names: Sequence[str]) -> str:
@@ -195,9 +193,9 @@ def summary(folder: str | Path, keys: set[str]) -> str:
     table = shown.to_string(index=False, float_format="{:.1f}".format, na_rep="-")
     main = main_cells(cells)
     setups = [key for key, _ in groups(main, ["dataset", "setup"])]
-    counted = {"tally": tally(main, setups), "others": len(cells) - len(main)}
-    values = {"table": table, "main": main, "setups": setups, "remarks": remarks(units)}
-    return render("benchmark/summary.j2", **values, **counted).strip()
+    values = {"main": main, "setups": setups, "tally": tally(main, setups)}
+    values |= {"others": len(cells) - len(main), "remarks": remarks(units)}
+    return render("benchmark/summary.j2", table=table, **values).strip()
 
 
 def report_values(

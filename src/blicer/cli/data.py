@@ -13,7 +13,6 @@ from blicer.catalogue import COLLECTIONS, find_collection, short_size
 from blicer.cli import app, options, print_error
 from blicer.download import FAILED, FETCHED, THERE, Outcome, get
 from blicer.errors import EXIT_FAILURE
-from blicer.progress import note
 
 data = Typer(name="data", help="Get published dictionaries and vectors.", no_args_is_help=True)
 app.add_typer(data)
@@ -38,13 +37,12 @@ def get_command(
     `blicer data get fasttext-wiki en fr --first 200000 -o data`
     """
     outcomes: list[Outcome] = []
-    try:
-        for outcome in get(collection, wanted or [], output, first=first):
-            outcomes.append(outcome)
-            echo(_line(outcome))
-    except KeyboardInterrupt:
-        note("what has come is kept: the same command goes on from there")
-        raise
+    for outcome in get(collection, wanted or [], output, first=first):
+        outcomes.append(outcome)
+        facts = [decimal(outcome.size)] if outcome.problem is None else ["see below"]
+        facts += [f"{outcome.words} words"] if outcome.words is not None else []
+        facts += ["checksum right"] if outcome.verified else []
+        echo(f"{outcome.status:<14}{outcome.file}  ({', '.join(facts)})")
     count = Counter(outcome.status for outcome in outcomes)
     size = decimal(sum(outcome.size for outcome in outcomes if outcome.status == FETCHED))
     others = ", ".join(f"{status} {count[status]}" for status in (THERE, FAILED))
@@ -54,17 +52,6 @@ def get_command(
             print_error(outcome.problem)
     if count[FAILED]:
         raise Exit(EXIT_FAILURE)
-
-
-def _line(outcome: Outcome) -> str:
-    if outcome.problem is not None:
-        return f"{outcome.status:<14}{outcome.file}"
-    facts = [decimal(outcome.size)]
-    if outcome.words is not None:
-        facts.append(f"{outcome.words} words")
-    if outcome.verified:
-        facts.append("checksum right")
-    return f"{outcome.status:<14}{outcome.file}  ({', '.join(facts)})"
 
 
 @data.command("list")
