@@ -46,7 +46,7 @@ def measured(prepared: Prepared, test: Any) -> Row:
         for name, scorers in {"space": (), "reranked": prepared.config.scorers}.items()
     }
     row: Row = {"weights": mixtures["reranked"][1].weights}
-    figures, _ = measure(prepared, mixtures, test)
+    figures = measure(prepared, mixtures, test)
     for direction in ("forward", "backward"):
         space, reranked = (figures[name][direction] for name in ("space", "reranked"))
         row[direction] = {

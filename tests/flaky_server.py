@@ -10,11 +10,13 @@ import struct
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from unittest.mock import patch
+from urllib.parse import urlsplit
 
+from blicer import catalogue
 from blicer.download import Outcome, get
 
 PATIENT = {"attempts": 7, "timeout": 5}
@@ -161,6 +163,7 @@ def serving() -> Iterator[Site]:
     try:
         with (
             patch.dict(os.environ, {"no_proxy": "*"}),
+            patch.dict(catalogue.COLLECTIONS, published_by(site)),
             patch("blicer.download.sleep", site.waits.append),
         ):
             yield site
@@ -170,8 +173,16 @@ def serving() -> Iterator[Site]:
         thread.join()
 
 
+def published_by(site: Site) -> dict[str, catalogue.Collection]:
+    """The collections, with the site in place of all publishers."""
+    return {
+        name: replace(one, base=site.url + urlsplit(one.base).path)
+        for name, one in catalogue.COLLECTIONS.items()
+    }
+
+
 def fetch_from(site: Site, folder: Path, *asked: str, **options: object) -> list[Outcome]:
-    """``blicer.download.get`` with the site as the mirror of all publishers."""
+    """``blicer.download.get`` from the site."""
     collection, *wanted = asked
-    options = {"mirror": site.url, **PATIENT, **options}
+    options = {**PATIENT, **options}
     return list(get(collection, wanted, folder, **options))  # type: ignore[arg-type]

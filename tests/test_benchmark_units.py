@@ -28,7 +28,6 @@ from blicer.benchmark.plan import (
     content_digest,
     default_system,
     make_units,
-    setup_name,
 )
 from blicer.benchmark.run import failed, gold_ranks, paired_gain, run_unit
 from blicer.config import Config
@@ -113,20 +112,6 @@ def test_a_folder_called_like_a_collection_is_the_users_own(tmp_path: Path) -> N
     assert len(found.lexicon("en", "fr", "5k")) == 60
 
 
-@pytest.mark.parametrize(
-    ("given", "name"),
-    [("5000", "5k"), ("5K", "5k"), ("500", "500"), ("Zero_Shot", "zero-shot"), ("1500", "1500")],
-)
-def test_setup_names(given: str, name: str) -> None:
-    assert setup_name(given) == name
-
-
-@pytest.mark.parametrize("given", ["", "0", "-5", "5kk", "many"])
-def test_no_setup(given: str) -> None:
-    with pytest.raises(InputError, match="expected a number of seed pairs"):
-        setup_name(given)
-
-
 def test_digests_follow_content(tmp_path: Path) -> None:
     import hashlib
 
@@ -174,7 +159,7 @@ def test_what_is_left_open_follows_encoder_and_setup(dataset: Dataset) -> None:
     assert (task.config.template, task.config.alpha) == ("T1", 0.0)
     assert task.systems == ("space", "tuned", "tuned+endings")
     assert task.config.preset == "semi_supervised"  # 60 seeds
-    (task,) = plan(dataset, "xlm-roberta-base", settings={"preset": "supervised", "alpha": 0.3})
+    (task,) = plan(dataset, "xlm-roberta-base", settings={"preset": "supervised"}, alphas=[0.3])
     assert (task.config.template, task.config.alpha) == ("T15", 0.3)
     assert task.settings == {"preset": "supervised"}
     assert task.systems == ("space", "tuned")
@@ -185,7 +170,7 @@ def test_the_plan_is_the_product(dataset: Dataset, encoder: Path) -> None:
         dataset,
         encoder,
         pairs=["en-fr", "en-ru", "en-fr"],
-        setups=["5k", "1000"],
+        setups=["5k", "1k"],
         spaces=["procrustes", "vecmap:semi-supervised"],
         templates=["T1", "t2"],
         alphas=[0, 0.5, 1],
@@ -221,10 +206,7 @@ def test_the_plan_is_the_product(dataset: Dataset, encoder: Path) -> None:
         ({"pairs": ["en-fi"]}, "blicer data get"),
         ({"setups": ["zero-shot"]}, "the pivot en is one of the two languages"),
         ({"settings": {"seed": 7}}, "the setting seed is given by --training-seeds here"),
-        (
-            {"settings": {"alpha": 0.5}, "alphas": [0.0]},
-            "alpha is given twice: by --set",
-        ),
+        ({"settings": {"alpha": 0.5}}, "the setting alpha is given by --alphas here"),
         ({"settings": {"encoder": "x"}}, "the setting encoder is given by --encoders here"),
         ({"settings": {"space": "c1"}}, "the setting space is given by --spaces here"),
         ({"settings": {"scorers": ("endings",)}}, "the setting scorers is given by --systems"),
@@ -404,7 +386,6 @@ def test_every_figure_by_naive_loops(
                 gain = np.mean(first) - np.mean(hits["space"])
                 assert found["gain"]["difference"] == pytest.approx(gain)
                 assert found["gain"]["low"] <= gain <= found["gain"]["high"]
-    assert outcome["pairs_scored"] == sum(scores.indices.size for _, _, scores in seen)
 
 
 def test_the_space_alone_is_what_evaluate_says(
@@ -436,15 +417,13 @@ def test_what_an_outcome_says_of_itself(
     assert outcome["unit"] == task.to_dict()
     assert Config.from_dict(outcome["config"]) == task.config
     assert outcome["data"] == task.data
-    assert outcome["vocabularies"] == {"source": 120, "target": 120}
     assert outcome["remarks"] == []
     assert set(outcome["versions"]) == {"blicer", "python", "torch", "transformers", "numpy"}
     assert outcome["versions"]["blicer"] == version("blicer")
-    assert outcome["machine"]["cores"] >= 1
+    assert outcome["machine"].endswith("threads")
     assert outcome["seeds_used"] == 60
     assert outcome["held_out"] == 18  # 15 % of 60, both directions
-    assert set(outcome["seconds"]) == {"fit", "score", "total", "scorers"}
-    assert set(outcome["seconds"]["scorers"]) == {"untuned", "cross-encoder", "endings"}
+    assert outcome["seconds"]["total"] > 0
     system = outcome["systems"]["tuned+endings"]
     assert system["scorers"] == ["endings", "cross-encoder"]
     assert len(system["curve"]) == 101
@@ -469,30 +448,23 @@ def test_nothing_is_chosen_on_the_test_dictionary(
     assert again["key"] != outcome["key"]
 
 
-def test_units_share_spaces_and_each_reports_its_whole_time(
+def test_units_share_spaces(
     dataset: Dataset, encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     aligned = []
     fit = Procrustes.fit
 
-    def slow(self: Procrustes, *arguments: Any, **options: Any) -> Any:
-        import time
-
+    def counted(self: Procrustes, *arguments: Any, **options: Any) -> Any:
         aligned.append(arguments)
-        time.sleep(0.3)
         return fit(self, *arguments, **options)
 
-    monkeypatch.setattr(Procrustes, "fit", slow)
+    monkeypatch.setattr(Procrustes, "fit", counted)
     first, second = plan(dataset, encoder, alphas=[0.0, 1.0])
-    outcomes = [run_unit(task, dataset, tmp_path) for task in (first, second)]
+    for task in (first, second):
+        run_unit(task, dataset, tmp_path)
     assert len(aligned) == 2  # without the held-out words, and on all seeds
-    for outcome in outcomes:
-        assert outcome["seconds"]["fit"] >= 0.6
     assert not list(tmp_path.glob("reranker-*"))
     assert len([path for path in tmp_path.glob("space-*") if path.is_dir()]) == 2
-    kept = run_unit(first, dataset, tmp_path, keep_rerankers=True)
-    assert len([path for path in tmp_path.glob("reranker-*") if path.is_dir()]) == 2
-    assert kept["systems"] == outcomes[0]["systems"]
 
 
 def test_what_a_reader_should_know_is_said(encoder: Path, tmp_path: Path) -> None:
@@ -540,23 +512,6 @@ def test_a_given_lambda_is_for_one_scorer(dataset: Dataset, encoder: Path, tmp_p
     assert systems["tuned"]["weights"] == {"csls": 0.75, "cross-encoder": 0.25}
     assert systems["untuned"]["weights"] == {"csls": 0.75, "untuned": 0.25}
     assert sum(systems["tuned+endings"]["weights"].values()) == pytest.approx(1)
-
-
-def test_a_space_from_files_in_either_order(
-    dataset: Dataset, encoder: Path, tmp_path: Path
-) -> None:
-    own = make_world(tmp_path / "data")
-    sides = [own.embeddings(language, 100) for language in ("en", "fr")]
-    seeds = own.lexicon("en", "fr", "5k")
-    Procrustes().align(*sides, seeds).save(own.folder / "spaces" / "en-fr.5k")
-    there, back = (
-        run_unit(plan(own, encoder, spaces=["files"], pairs=[pair])[0], own, tmp_path / "work")
-        for pair in ("en-fr", "fr-en")
-    )
-    for one, other in (("forward", "backward"), ("backward", "forward")):
-        assert there["systems"]["space"][one] == back["systems"]["space"][other]
-    with pytest.raises(InputError, match=r"neither .*en-ru\.5k .*make it with: blicer align"):
-        plan(own, encoder, spaces=["files"], pairs=["en-ru"])
 
 
 def ready(pair: Any) -> Any:

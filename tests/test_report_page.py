@@ -71,7 +71,7 @@ def test_the_page_is_whole_and_needs_nothing_else(tmp_path: Path):
     found = checked(paths[1].read_text(encoding="utf-8"))
     assert found.references
     pictures = [one for one in found.references if one.startswith("data:image/svg+xml;base64,")]
-    assert len(pictures) == 5
+    assert len(pictures) == 4
     links = set(found.references).difference(pictures)
     assert links
     assert links <= {f"#{name}" for name in found.ids}
@@ -84,7 +84,7 @@ def test_the_page_is_whole_and_needs_nothing_else(tmp_path: Path):
 def test_pictures_are_linked_and_well_formed(tmp_path: Path):
     paths = write_report(write_units(tmp_path, two_setups()))
     linked = re.findall(r"\]\((pictures/[^)]+)\)", paths[0].read_text(encoding="utf-8"))
-    assert len(linked) == len(set(linked)) >= 5
+    assert len(linked) == len(set(linked)) == 4
     assert {tmp_path / link for link in linked} == set((tmp_path / "pictures").iterdir())
     for link in linked:
         assert ElementTree.parse(tmp_path / link).getroot().tag.endswith("svg")
@@ -150,7 +150,7 @@ def test_free_form_names_in_pictures(tmp_path: Path, name: str):
     paths = write_report(write_units(tmp_path, [named(*[name] * 6)]))
     check_files(paths)
     pictures = list((tmp_path / "pictures").iterdir())
-    assert len(pictures) == 3  # the tuned encoder, the default system, before and after
+    assert len(pictures) == 2  # the tuned encoder, the default system
     for picture in pictures:
         root = ElementTree.parse(picture).getroot()
         said = "".join(root.itertext())
@@ -180,7 +180,7 @@ def test_texts_of_the_page_are_those_of_the_markdown(tmp_path: Path):
     text, page = (path.read_text(encoding="utf-8") for path in paths)
     shown = " ".join("".join(checked(page).text).split())
     prose = [line.lstrip("# ") for line in text.splitlines() if line and line[0] not in "|!-`b"]
-    assert len(prose) > 30
+    assert len(prose) > 20
     for line in prose:
         assert re.sub(r"\\(.)", r"\1", line).rstrip(":") in shown
 

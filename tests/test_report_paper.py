@@ -122,38 +122,13 @@ def test_the_groups_of_panlex_are_the_means_of_its_directions():
     assert checked == 12 * 8
 
 
-def test_the_ablation_and_encoder_tables_repeat_the_main_one():
-    for table, variant in (("ablation", "blicer"), ("encoders", "xlm-r-large")):
-        for setup in ("5k", "1k"):
-            for space in ("c1", "c2"):
-                assert paper.figure(table, setup, space, variant) == paper.figure(
-                    "xling", setup, space, "blicer"
-                )
-    assert paper.figure("ablation", "5k", "c1", "off-the-shelf", "en-*") == 50.9
-    assert paper.figure("encoders", "1k", "c2", "mbert") == 52.43
-    assert paper.figure("panlex-grouped", "1k", "c2", "blicer", "*-ka") == 37.23
-
-
 def test_templates():
-    values = {
-        name: paper.figure("templates", "5k", "c2", name)
-        for name in (f"T{number}" for number in range(1, 18))
-    }
+    values = {name: paper.template_figure(name) for name in (f"T{n}" for n in range(1, 18))}
     assert values.pop("T17") is None
     assert all(values.values())
     assert max(values, key=lambda name: values[name] or 0) == "T15"
-    assert values["T15"] == paper.figure("xling", "5k", "c2", "blicer")
-
-
-def test_lambda_values():
-    assert len(paper.lambdas()) == len(lines("lambda.tsv")) == 74
-    assert paper.lambdas().between(0, 1).all()
-    assert paper.lambda_value("xling", "5k", "rcsls") == 0.29
-    assert paper.lambda_value("panlex", "1k", "c2") == 0.57
-    assert paper.lambda_value("xling", "zero-shot", "vecmap") == 0.68
-    assert paper.lambda_value("xling", "5k", "c1", encoder="mbert") == 0.18
-    assert paper.lambda_value("xling", "1k", "c1", alpha=0.1 + 0.2) == 0.24
-    assert paper.lambda_value("xling", "5k", "procrustes") is None
+    key = ("xling", "xling", "5k", "c2", "blicer", "average")
+    assert values["T15"] == paper.figures()[key]
 
 
 def test_directions_in_the_papers_order():
@@ -166,9 +141,7 @@ def test_directions_in_the_papers_order():
     assert len(directions("panlex", "1k")) == 30
 
 
-def test_names_of_data_sets_and_encoders():
+def test_names_of_data_sets():
     assert paper.paper_dataset("data/XLING/") == "xling"
     assert paper.paper_dataset("PanLex-BLI") == "panlex"
     assert paper.paper_dataset("xling/my-own") == ""
-    assert paper.paper_encoder("FacebookAI/xlm-roberta-large") == "xlm-r-large"
-    assert paper.paper_encoder("lite") == ""

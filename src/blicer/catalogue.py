@@ -19,7 +19,6 @@ from blicer.errors import InputError
 
 ALL = "all"
 _LANGUAGE = re.compile(r"[a-z]{2,3}(_[a-z]{1,12}){0,2}")  # Wikipedia's codes: en, zh_yue, be_x_old
-_MOST_LISTED = 12
 
 
 class Item(NamedTuple):
@@ -50,15 +49,6 @@ class Collection:
     def vectors(self) -> bool:
         return not self.sizes
 
-    def to_dict(self) -> dict[str, object]:
-        return {
-            "name": self.name,
-            "about": self.about,
-            "page": self.page,
-            "languages" if self.vectors else "pairs": list(self.names),
-            "sizes": [short_size(size) for size in self.sizes],
-        }
-
 
 def short_size(size: int) -> str:
     """5000 as XLING writes it: ``5k``."""
@@ -88,31 +78,25 @@ def find_collection(name: str) -> Collection:
     return COLLECTIONS[name]
 
 
-def plan(
-    name: str, wanted: Iterable[str], sizes: Iterable[str | int] = ()
-) -> tuple[list[Item], list[str]]:
+def plan(name: str, wanted: Iterable[str]) -> tuple[list[Item], list[str]]:
     """The files of a request, each once, and notes on how the request was understood.
 
-    ``wanted`` are pairs (``en-fr``, or ``all``) of a collection of dictionaries, or languages
-    (``en``) of one of vectors. ``sizes`` chooses among the training dictionaries, all by default;
-    test dictionaries always come along.
+    ``wanted`` are pairs (``en-fr``, or ``all``) of a collection of dictionaries, whose training
+    dictionaries of all sizes and test dictionaries are taken, or languages (``en``) of vectors.
     """
-    collection, wanted, sizes = find_collection(name), list(wanted), list(sizes)
+    collection, wanted = find_collection(name), list(wanted)
     if not wanted:
         kind, some = ("languages", "en, fr") if collection.vectors else ("pairs", "all, en-fr")
         raise InputError(f"which {kind} of {name}? Name them ({some} …); see `blicer data list`")
     if collection.vectors:
-        if sizes:
-            raise InputError(f"{name} has no sizes: use --first for fewer words")
         files = [collection.train.format(language=one) for one in _languages(collection, wanted)]
         return [Item(f"{collection.base}/{file}", f"vectors/{file}") for file in files], []
-    training = _training_sizes(collection, sizes)
     pairs, notes = _pairs(collection, wanted)
     published: dict[str, list[str]] = {}  # path below the address: files inside, of an archive
     for pair in pairs:
         files = [
             collection.train.format(pair=pair, size=size, short=short_size(size))
-            for size in training
+            for size in collection.sizes
         ]
         files.append(collection.test.format(pair=pair))
         if collection.archive:
@@ -126,15 +110,6 @@ def plan(
         for path, of in published.items()
     ]
     return items, notes
-
-
-def _training_sizes(collection: Collection, wanted: list[str | int]) -> list[int]:
-    known = {name: size for size in collection.sizes for name in (str(size), short_size(size))}
-    for size in wanted:
-        if str(size).lower() not in known:
-            there = ", ".join(map(short_size, collection.sizes))
-            raise InputError(f"{collection.name} has no training file of size {size}, but {there}")
-    return sorted({known[str(size).lower()] for size in wanted} or collection.sizes)
 
 
 def _pairs(collection: Collection, wanted: list[str]) -> tuple[list[str], list[str]]:
@@ -154,11 +129,8 @@ def _pairs(collection: Collection, wanted: list[str]) -> tuple[list[str], list[s
                 f"{turned.split('-')[0]} (in Python, Lexicon.load(...).reverse() turns it)"
             )
         else:
-            languages = set(pair.split("-"))
-            related = [one for one in collection.names if languages & set(one.split("-"))]
-            some = ", ".join((related or list(collection.names))[:_MOST_LISTED])
-            there = f"it has {some} … (all: blicer data list {collection.name})"
-            raise InputError(f"{collection.name} has no pair {name}; {there}")
+            see = f"see: blicer data list {collection.name}"
+            raise InputError(f"{collection.name} has no pair {name}; {see}")
     return list(dict.fromkeys(pairs)), notes
 
 

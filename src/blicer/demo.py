@@ -30,6 +30,12 @@ Results = dict[str, Any]
 TRANSLATOR, DICTIONARY = "translator", "dictionary.en-ru.tsv"
 PAGE, RESULTS = "index.html", "results.json"
 SHOWN = {"corrected": 12, "spoiled": 5}
+NEXT = [  # what the user would type for files of their own
+    "blicer train my.en.vec my.fr.vec --seeds my-seeds.tsv --source-language en "
+    "--target-language fr -o en-fr",
+    "blicer evaluate en-fr my-test.tsv",
+    "blicer induce en-fr -n 20000 --min-confidence 0.5 -o en-fr.tsv",
+]
 
 
 def run(
@@ -87,7 +93,7 @@ def run(
     files = {"translator": TRANSLATOR, "dictionary": DICTIONARY, "page": PAGE, "results": RESULTS}
     results["files"] = {name: str(output / file) for name, file in files.items()}
     results["seconds"] = seconds
-    results["next"] = next_commands(config.scorers)
+    results["next"] = NEXT
     write_json(output / RESULTS, results)
     with atomic_write(output / PAGE) as file:
         file.write(page(results))
@@ -124,21 +130,15 @@ def changes(
     before: Evaluation, after: Evaluation, translator: Translator, test: Lexicon
 ) -> Results:
     """What reranking put right and what it spoiled, most frequent words first; some as words."""
-    moved: dict[str, dict[str, list[str]]] = {}
+    shown: Results = {"counts": {}}
     for (direction, old), (_, new) in zip(before.directions(), after.directions(), strict=True):
         was, is_now = old.ranks == 1, new.ranks == 1
-        masks = {"corrected": ~was & is_now, "spoiled": was & ~is_now}
-        moved[direction] = {
-            kind: [old.words[i] for i in np.flatnonzero(mask)] for kind, mask in masks.items()
-        }
-    shown: Results = {
-        "counts": {
-            name: {kind: len(one) for kind, one in both.items()} for name, both in moved.items()
-        }
-    }
-    for kind, words in moved["forward"].items():
-        words.sort(key=lambda word: translator.source.lookup[word])
-        shown[kind] = in_words(words[: SHOWN[kind]], translator, test)
+        moved = {"corrected": ~was & is_now, "spoiled": was & ~is_now}
+        shown["counts"][direction] = {kind: int(mask.sum()) for kind, mask in moved.items()}
+        for kind, mask in moved.items() if direction == "forward" else ():
+            words = [old.words[i] for i in np.flatnonzero(mask)]
+            words.sort(key=lambda word: translator.source.lookup[word])
+            shown[kind] = in_words(words[: SHOWN[kind]], translator, test)
     return shown
 
 
@@ -154,17 +154,6 @@ def in_words(words: list[str], translator: Translator, test: Lexicon) -> list[Re
             "gold": test.targets[word],
         }
         for word, first, entry in zip(words, plain, translator.translate(words, 1), strict=True)
-    ]
-
-
-def next_commands(scorers: tuple[str, ...]) -> list[str]:
-    """What the user would type next for files of their own."""
-    how = "" if "cross-encoder" in scorers else f"--scorers {','.join(scorers)} "
-    files = "my.en.vec my.fr.vec --seeds my-seeds.tsv --source-language en --target-language fr"
-    return [
-        f"blicer train {files} {how}-o en-fr",
-        "blicer evaluate en-fr my-test.tsv",
-        "blicer induce en-fr -n 20000 --min-confidence 0.5 -o en-fr.tsv",
     ]
 
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from time import sleep
 from typing import Any
 from urllib.parse import urlsplit
-from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener, url2pathname
+from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
 
 from rich.filesize import decimal
 
@@ -56,7 +56,7 @@ class DownloadError(BlicerError):
 
     def __init__(self, place: str, problem: str, *, absent: bool = False) -> None:
         super().__init__(f"{place}: {problem}")
-        self.problem, self.absent = problem, absent
+        self.absent = absent
 
 
 class _Damaged(Exception):
@@ -129,8 +129,6 @@ def fetch(
             asked = error.headers.get("Retry-After", "")
             wait = float(asked) if asked.isdigit() else 0.0
         except urllib.error.URLError as error:
-            if isinstance(error.reason, FileNotFoundError):  # in the folder of a mirror
-                raise DownloadError(url, "is not there", absent=True) from error
             problem = f"no connection to {urlsplit(url).netloc} ({error.reason})"
             if not part.size:  # perhaps there is no network: the user should soon hear of it
                 allowed = min(attempts, _ATTEMPTS_TO_CONNECT)
@@ -147,7 +145,7 @@ def fetch(
             now = f"{decimal(part.size)} are kept: the same command goes on from there"
             if not part.size:
                 part.discard()
-                now = "try again later, or take it from a mirror (--mirror)"
+                now = "try again later"
             raise DownloadError(url, f"{problem}; {now}")
         wait = min(max(2.0 ** (failures - 1), wait), _LONGEST_WAIT)
         progress.note(f"{part.target.name}: {problem}; trying again in {wait:.0f} s")
@@ -255,22 +253,19 @@ class _WordCount:
     def __call__(self, ended: bool) -> float:
         lines = _lines(self.part.path, ended)
         line = next(lines, b"" if ended else b"0 0")
-        header, cut = HEADER.fullmatch(line), line.endswith(_CUT)
+        header = HEADER.fullmatch(line)
         if header is None:
+            self.part.discard()
             start = line[:40].decode("utf-8", "replace")
             expected = "expected the number of words and the dimension on its first line"
             problem = f"is not a word2vec text file: {expected}, found {start!r}"
-        elif cut and (self.first is None or self.first > int(header[1])):
-            problem = f"has only the first {int(header[1])} words"
-        else:
-            self.said, self.dim, self.ended = int(header[1]), int(header[2]), ended
-            self.words = sum(1 for _ in islice(lines, self.first if self.first or ended else 0))
-            self.whole = ended and not cut and (self.first is None or self.words < self.first)
-            if self.whole and self.part.length is None and self.words < self.said:
-                raise _Damaged(f"it ended after {self.words} of {self.said} words")
-            return self.words / self.first if self.first else 0.0
-        self.part.discard()
-        raise DownloadError(self.part.url, problem)
+            raise DownloadError(self.part.url, problem)
+        self.said, self.dim, self.ended = int(header[1]), int(header[2]), ended
+        self.words = sum(1 for _ in islice(lines, self.first if self.first or ended else 0))
+        self.whole = ended and (self.first is None or self.words < self.first)
+        if self.whole and self.part.length is None and self.words < self.said:
+            raise _Damaged(f"it ended after {self.words} of {self.said} words")
+        return self.words / self.first if self.first else 0.0
 
     def write(self, target: Path) -> None:
         """Write the words that were counted, under a header that says how many."""
@@ -309,19 +304,11 @@ class Outcome:
     """What became of one file."""
 
     file: Path
-    url: str
     status: str  # FETCHED, THERE or FAILED
     size: int = 0
     words: int | None = None  # of a vector file
     verified: bool = False  # against a known SHA-256
     problem: str | None = None
-
-    def to_dict(self) -> dict[str, object]:
-        facts: dict[str, object] = {"file": str(self.file), "url": self.url, "status": self.status}
-        if self.status == FAILED:
-            return facts | {"problem": self.problem}
-        words = {} if self.words is None else {"words": self.words}
-        return facts | words | {"bytes": self.size, "checksum_verified": self.verified}
 
 
 def get(
@@ -330,140 +317,97 @@ def get(
     folder: str | Path,
     *,
     first: int | None = None,
-    sizes: Iterable[str | int] = (),
-    mirror: str | None = None,
-    replace: bool = False,
     **patience: Any,
 ) -> Iterator[Outcome]:
     """Fetch what is not there yet, file after file; one that fails does not stop the others.
 
-    ``first`` takes that many words of each vector file (default: all), ``sizes`` some of the
-    training dictionaries (default: all), ``mirror`` an address or a folder instead of the
-    publishers. ``replace`` fetches again what is there but is not known to be the published file.
-    ``patience``: ``attempts`` and ``timeout`` of ``fetch``.
+    ``first`` takes that many words of each vector file (default: all). ``patience``: ``attempts``
+    and ``timeout`` of ``fetch``.
     """
     found = find_collection(collection)
     if first is not None and (first < 1 or not found.vectors):
         raise InputError(f"--first {first} is for vectors, and must be 1 or more")
-    items, notes = plan(collection, wanted, sizes)
+    items, notes = plan(collection, wanted)
     for note in notes:
         progress.note(note)
     folder = Path(folder)
     check_writable(folder / collection)
-    getter = _Getter(folder, first, _mirror(mirror), replace, patience, found.page)
-    return (outcome for item in items for outcome in getter.get(item))
 
+    def download(item: Item, target: Path) -> Outcome:
+        if found.vectors:
+            return _get_vectors(item, target, first, patience)
+        return _get_dictionary(item, target, patience)
 
-def _mirror(place: str | None) -> str:
-    """The address of a mirror; of a folder, as ``file:``."""
-    if not place:
-        return ""
-    try:
-        parts = urlsplit(place)
-        if parts.scheme in ("http", "https"):
-            if not re.fullmatch("[!-~]+", place) or not parts.hostname or parts.port == 0:
-                raise ValueError("expected ASCII letters and the name of a host")
-            parts.hostname.encode("idna")
-            return place.rstrip("/")
-    except ValueError as error:
-        raise InputError(f"the mirror {place} is not an address ({error})") from error
-    folder = Path(url2pathname(parts.path) if parts.scheme == "file" else place).expanduser()
-    if not folder.is_dir():
-        raise InputError(f"the mirror {place} is neither an http(s) address nor a folder")
-    return folder.resolve().as_uri()
+    def member(item: Item, target: Path) -> Outcome:
+        extract(folder / item.file, target)
+        return _outcome(item, target, FETCHED)
 
-
-@dataclass(frozen=True)
-class _Getter:
-    folder: Path
-    first: int | None
-    mirror: str
-    replace: bool
-    patience: dict[str, Any]
-    page: str
-
-    def get(self, item: Item) -> Iterator[Outcome]:
-        """The file; of an archive, which is kept for its other pairs, also the wanted members."""
-        members = [self.folder / file for file in item.members]
-        there = [] if self.replace else [file for file in members if file.exists()]
-        for file in there:
-            yield Outcome(file, item.url, THERE, file.stat().st_size)
-        missing = [file for file in members if file not in there]
-        if members and not missing:
-            return
-        work = self._vectors if item.file.startswith("vectors/") else self._plain
-        fetched = self._guarded(work, item, self.folder / item.file)
-        yield fetched
-        for file in missing if fetched.status != FAILED else []:
-            yield self._guarded(self._member, item, file)
-
-    def _guarded(self, work: Callable[[Item, Path], Outcome], item: Item, target: Path) -> Outcome:
+    def guarded(work: Callable[[Item, Path], Outcome], item: Item, target: Path) -> Outcome:
         try:
             return work(item, target)
         except BlicerError as error:
-            problem = str(error)
+            absent = isinstance(error, DownloadError) and error.absent
+            problem = f"{error}; what is published: {found.page}" if absent else str(error)
         except OSError as error:
             problem = f"{error.filename or target}: {error.strerror or error}"
-        return Outcome(target, item.url, FAILED, problem=problem)
+        return Outcome(target, FAILED, problem=problem)
 
-    def _member(self, item: Item, target: Path) -> Outcome:
-        extract(self.folder / item.file, target)
-        return _outcome(item, target, FETCHED)
+    def each() -> Iterator[Outcome]:
+        for item in items:
+            # An archive is kept for the other pairs in it.
+            members = [folder / file for file in item.members]
+            missing = [file for file in members if not file.exists()]
+            for file in members:
+                if file not in missing:
+                    yield Outcome(file, THERE, file.stat().st_size)
+            if missing or not members:
+                fetched = guarded(download, item, folder / item.file)
+                yield fetched
+                if fetched.status != FAILED:
+                    yield from (guarded(member, item, file) for file in missing)
 
-    def _plain(self, item: Item, target: Path) -> Outcome:
-        if target.is_file():
-            if file_sha256(target) == item.sha256 if item.sha256 else not self.replace:
-                return _outcome(item, target, THERE)
-            if not self.replace:
-                problem = "is there, but is not the published file (its SHA-256 differs)"
-                raise FileError(target, f"{problem}; move it away, or say --replace")
-        part = Part(target)
-        self._fill(item, part)
-        if item.sha256 and (found := file_sha256(part.path)) != item.sha256:
-            part.discard()
-            problem = f"its SHA-256 is {found}, expected {item.sha256}; nothing was kept"
-            problem = f"is not the published file: {problem}; try again, or --mirror"
-            raise DownloadError(part.url, problem)
+    return each()
+
+
+def _get_dictionary(item: Item, target: Path, patience: dict[str, Any]) -> Outcome:
+    """A dictionary, or an archive of them, with its checksum where that is known."""
+    if target.is_file():
+        if item.sha256 and file_sha256(target) != item.sha256:
+            problem = "is there, but is not the published file (its SHA-256 differs); move it away"
+            raise FileError(target, problem)
+        return _outcome(item, target, THERE)
+    part = Part(target)
+    fetch(item.url, part, **patience)
+    if item.sha256 and (found := file_sha256(part.path)) != item.sha256:
+        part.discard()
+        problem = f"its SHA-256 is {found}, expected {item.sha256}; nothing was kept; try again"
+        raise DownloadError(part.url, f"is not the published file: {problem}")
+    part.become_target()
+    return _outcome(item, target, FETCHED)
+
+
+def _get_vectors(item: Item, whole: Path, first: int | None, patience: dict[str, Any]) -> Outcome:
+    """Vectors: the published file, or its first words as plain text."""
+    short = whole.with_name(whole.name.removesuffix(".gz"))
+    target = whole if first is None else short
+    for file in dict.fromkeys((target, whole)):
+        words, cut = _words_of(file)
+        if file.exists() and (not cut or (first is not None and words >= first)):
+            return _outcome(item, file, THERE, words or None)
+    part = Part(whole)
+    count = _WordCount(part, first)
+    fetch(item.url, part, count, **patience)
+    if first is not None:
+        count.write(short)
+        part.discard()
+        some = f"{'all' if count.whole else 'the first'} {count.words} of {count.said} words"
+        progress.note(f"{short.name}: {some}; its first line was changed to say so")
+    else:
         part.become_target()
-        return _outcome(item, target, FETCHED)
-
-    def _vectors(self, item: Item, whole: Path) -> Outcome:
-        short = whole.with_name(whole.name.removesuffix(".gz"))
-        target = whole if self.first is None else short
-        for file in dict.fromkeys((target, whole)):
-            words, cut = _words_of(file)
-            enough = self.first is not None and words >= self.first if cut else not self.replace
-            if file.exists() and enough:
-                return _outcome(item, file, THERE, words or None)
-        part = Part(whole)
-        count = _WordCount(part, self.first)
-        self._fill(item, part, count)
-        if self.first is not None:
-            count.write(short)
-            part.discard()
-            some = f"{'all' if count.whole else 'the first'} {count.words} of {count.said} words"
-            progress.note(f"{short.name}: {some}; its first line was changed to say so")
-        else:
-            part.become_target()
-            if _words_of(short)[1]:  # would be taken for all, beside the packed file
-                short.unlink()
-        return _outcome(item, target, FETCHED, count.words)
-
-    def _fill(self, item: Item, part: Part, check: Check = float) -> None:
-        """Fetch from the publisher, or from the place of the mirror that has the file."""
-        published = urlsplit(item.url).path.lstrip("/")
-        paths = [published, item.file]
-        for place in [f"{self.mirror}/{path}" for path in paths] if self.mirror else [item.url]:
-            try:
-                return fetch(place, part, check, **self.patience)
-            except DownloadError as error:
-                if not error.absent:
-                    raise
-                problem = error.problem
-        if not self.mirror:
-            raise DownloadError(item.url, f"{problem}; what is published: {self.page}")
-        raise InputError(f"the mirror {self.mirror} has neither {item.file} nor {published}")
+        if _words_of(short)[1]:  # would be taken for all, beside the packed file
+            short.unlink()
+    return _outcome(item, target, FETCHED, count.words)
 
 
 def _outcome(item: Item, file: Path, status: str, words: int | None = None) -> Outcome:
-    return Outcome(file, item.url, status, file.stat().st_size, words, item.sha256 is not None)
+    return Outcome(file, status, file.stat().st_size, words, item.sha256 is not None)

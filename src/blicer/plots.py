@@ -24,8 +24,6 @@ with needed("matplotlib", "drawing", "demo"):
 logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # it lists missing fonts
 _INK, _GRID = "#737d8c", "#8b96a540"
 _COLOURS = ("#2f7de1", "#e07b22", "#1f9d63", "#a45fd6", "#d6485c", "#1b9aaa", "#8d7a2e", "#7c8796")
-_MARKS = ("o", "s", "^", "D", "v", "P", "X", "*")
-_FEW_POINTS = 15  # a curve of fewer shows each of them
 _TITLE_LENGTH = 60
 _SIZE = (5.2, 3.7)
 
@@ -50,37 +48,18 @@ def curves(
 
     def draw(axes: Any) -> None:
         for place, curve in enumerate(lines):
-            colour, mark = _COLOURS[place % len(_COLOURS)], _MARKS[place % len(_MARKS)]
+            colour = _COLOURS[place % len(_COLOURS)]
             label = curve.label
             if curve.chosen is not None:
                 label = f"{label}, {across} = {curve.chosen:.2f}"
                 at = float(np.interp(curve.chosen, curve.xs, curve.ys))
-                axes.plot([curve.chosen], [at], mark, color=colour, markersize=7)
-            marker = mark if len(curve.xs) < _FEW_POINTS else ""
-            style = "-" if place < len(_COLOURS) else "--"
-            _line(axes, curve.xs, curve.ys, style, label, color=colour, lw=2, marker=marker, ms=5)
+                axes.plot([curve.chosen], [at], "o", color=colour, markersize=7)
+            _line(axes, curve.xs, curve.ys, "-", label, color=colour, lw=2)
         if baseline is not None:
             xs = (min(lines[0].xs), max(lines[0].xs))
             _line(axes, xs, [baseline[1]] * 2, "--", baseline[0], color=_INK, lw=1.2)
 
     return _svg(draw, title, across, up)
-
-
-def before_after(setups: dict[str, Sequence[tuple[float, float]]], title: str) -> str:
-    """Each setup's (before, after) in per cent as dots; on the dashed line the two are equal."""
-
-    def draw(axes: Any) -> None:
-        every = [value for found in setups.values() for pair in found for value in pair]
-        ends = (min(every) - 2, max(every) + 2)
-        axes.plot(ends, ends, "--", color=_INK, lw=1.2)
-        for place, (setup, found) in enumerate(setups.items()):
-            colour, mark = _COLOURS[place % len(_COLOURS)], _MARKS[place % len(_MARKS)]
-            xs, ys = zip(*found, strict=True)
-            _line(axes, xs, ys, mark, setup, color=colour, alpha=0.75, ms=6)
-        axes.set_xlim(ends)
-        axes.set_ylim(ends)
-
-    return _svg(draw, title, "P@1 of the space alone, %", "P@1 of the default system, %")
 
 
 def reliability(bins: Sequence[tuple[float, float, int]], title: str) -> str:

@@ -6,19 +6,16 @@ The same work is never done twice: not after a kill, not by another run that sha
 from __future__ import annotations
 
 import re
-import shutil
-import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from blicer.errors import FileError
-from blicer.files import digest, read_json, write_json
+from blicer.files import digest
 
-# Names of stages, with the files that stand beside them (checkpoints, times, temporary folders).
+# Names of stages, with the files that stand beside them (checkpoints, temporary folders).
 _STAGE = re.compile(r"\.?(?:(?:space|pairs|reranker|c2)-)?[0-9a-f]{16,24}(?:\..*)?")
 
 
@@ -44,51 +41,24 @@ def work_folder(output: str | Path) -> Path:
     return folder
 
 
-@dataclass
-class StageLog:
-    """The stages that some work used."""
-
-    saved_seconds: float = 0.0
-    """How long the stages that were found on disk took when they were computed."""
-    folders: list[Path] = field(default_factory=list)
-
-
-_LOG: ContextVar[StageLog | None] = ContextVar("stage_log", default=None)
+_LOG: ContextVar[list[Path] | None] = ContextVar("stage_log", default=None)
 
 
 @contextmanager
-def log_stages() -> Iterator[StageLog]:
-    """Record stages and their times, so that shared work can report its time on its own."""
-    log = StageLog()
-    token = _LOG.set(log)
+def log_stages() -> Iterator[list[Path]]:
+    """Record the folders of the stages that the block uses."""
+    folders: list[Path] = []
+    token = _LOG.set(folders)
     try:
-        yield log
+        yield folders
     finally:
         _LOG.reset(token)
 
 
 @contextmanager
 def stage(folder: Path | None) -> Iterator[None]:
-    """Wrap the computing, or the loading, of a stage; ``log_stages`` records its time."""
-    log = _LOG.get()
-    if log is None or folder is None:
-        yield
-        return
-    was_there, started, before = folder.is_dir(), time.perf_counter(), log.saved_seconds
+    """Wrap the computing, or the loading, of a stage; ``log_stages`` records it."""
     yield
-    seconds = time.perf_counter() - started
-    log.folders.append(folder)
-    if not was_there:  # including what stages inside it saved
-        write_json(_times(folder), seconds + log.saved_seconds - before)
-    elif _times(folder).is_file():
-        log.saved_seconds += max(0.0, float(read_json(_times(folder))) - seconds)
-
-
-def remove_stages(folders: Iterable[Path]) -> None:
-    for folder in folders:
-        shutil.rmtree(folder, ignore_errors=True)
-        _times(folder).unlink(missing_ok=True)
-
-
-def _times(folder: Path) -> Path:
-    return folder.with_name(f"{folder.name}.seconds.json")
+    log = _LOG.get()
+    if log is not None and folder is not None:
+        log.append(folder)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from blicer.benchmark import paper
-from blicer.benchmark.plan import SPACE, WITHOUT_SEEDS, ZERO_SHOT
+from blicer.benchmark.plan import SYSTEMS, WITHOUT_SEEDS, ZERO_SHOT
 from blicer.benchmark.results import DONE, LEVEL, load_units, table
 from blicer.config import PRESETS, Config
 from blicer.errors import InputError
@@ -28,8 +28,7 @@ from blicer.templates import TEMPLATES
 with needed("pandas", "a benchmark report", "bench"):
     import pandas as pd
 
-UNTUNED, TUNED = "untuned", "tuned"
-CONTROLS = ("A", "B", UNTUNED)  # systems that learn nothing but their weights
+TUNED = "tuned"
 SAME = 1e-10  # points of P@1 below which two systems are level; one word weighs far more
 
 SPACE_OF = ["dataset", "setup", "space", "space_mode"]
@@ -60,7 +59,7 @@ ORDER: dict[str, Callable[[str], Any]] = {
     "dataset": _listed(list(DATASETS)),
     "setup": setup_order,
     "space": _listed(list(SPACES)),
-    "system": _listed((SPACE, *CONTROLS, TUNED)),
+    "system": _listed(list(SYSTEMS)),
     "template": _listed(list(TEMPLATES)),
 }
 
@@ -162,12 +161,11 @@ def make_cells(rows: pd.DataFrame) -> pd.DataFrame:
     rows["default"] = rows["default"] == 1
     known = [(one or {}).get("csls") for one in rows["weights"]]
     rows["lambda"] = 1 - np.array(known, dtype=float)
-    columns = [rows[name] for name in ("template", "alpha", "config", "encoder")]
-    usual = [
-        (template, alpha) == usual_variant(config.get("preset", ""), encoder)
-        for template, alpha, config, encoder in zip(*columns, strict=True)
+    variants = rows[["settings", "template", "alpha", "config", "encoder"]]
+    rows["usual"] = [
+        not settings and (template, alpha) == usual_variant(config.get("preset", ""), encoder)
+        for settings, template, alpha, config, encoder in variants.itertuples(index=False)
     ]
-    rows["usual"] = (rows["settings"] == "") & np.array(usual, dtype=bool)
     percent = [*SCORES, "gain_low", "gain_high"]
     cells = rows.groupby([*CELL, "system"], sort=False, dropna=False).agg(
         **{name: (name, "mean") for name in (*percent, "lambda")},
@@ -177,7 +175,6 @@ def make_cells(rows: pd.DataFrame) -> pd.DataFrame:
         default=("default", "any"),
         seeds=("training_seed", tuple),
         gains=("gain", tuple),
-        lambdas=("lambda", tuple),
         p=("p_value", lambda one: one.max(skipna=False)),
     )
     cells = cells.reset_index()
@@ -236,7 +233,6 @@ def tally(rows: pd.DataFrame, setups: Sequence[tuple[str, str]]) -> dict[str, An
         "significant": (won & sure).sum(),
         "holm": (won & (holm(rows["p"]) < LEVEL)).sum(),
         "worse": (lost & sure).sum(),
-        "smallest_p": rows["p"].min(),
         "paper_won": (rows["paper_gain"] > 0).sum(),
     }
     for at, (dataset, setup) in enumerate(setups):
@@ -248,16 +244,6 @@ def tally(rows: pd.DataFrame, setups: Sequence[tuple[str, str]]) -> dict[str, An
     return found
 
 
-def methods(cells: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """The cells of the default and of the paper's method, by a label that says which it is."""
-    default, tuned = cells[cells["default"]], cells[cells["system"] == TUNED]
-    names = sorted(default["system"].unique())
-    labels = {f"{' or '.join(names)}, the default": default, "tuned, the paper's method": tuned}
-    if names == [TUNED]:
-        labels = {"tuned, the paper's method and the default": default}
-    return {label: own for label, own in labels.items() if len(own)}
-
-
 def encoders(cells: pd.DataFrame) -> list[str]:
     """The encoder with most cells first: it is the one that the head of the report speaks of."""
     counts = Counter(cells.drop_duplicates("cell")["encoder"])
@@ -265,32 +251,13 @@ def encoders(cells: pd.DataFrame) -> list[str]:
 
 
 def tallies(cells: pd.DataFrame, setups: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
-    """Of each encoder: the default and the paper's method, then every other system."""
-    rows = []
-    for encoder in encoders(cells):
-        own = cells[cells["encoder"] == encoder]
-        shown = {SPACE, TUNED, *own["system"][own["default"]]}
-        others = {name: part for (name,), part in groups(own, ["system"]) if name not in shown}
-        for label, part in {**methods(own), **others}.items():
-            rows.append({"label": label, "encoder": encoder, **tally(part, setups)})
-    return [row for row in rows if row["all"]]
-
-
-def controls(
-    cells: pd.DataFrame, compared: Sequence[tuple[str, str]] | None = None
-) -> pd.DataFrame:
-    """What training adds to systems that learn nothing but their weights, in points of P@1.
-
-    ``compared``: pairs of systems; by default the default and the paper's method with each control.
-    """
-    ours = dict.fromkeys([*cells["system"][cells["default"]], TUNED])
-    wide = cells.pivot_table("p@1", "cell", "system", observed=True)
-    rows = []
-    for one, other in compared or [(one, other) for one in ours for other in CONTROLS]:
-        if one in wide and other in wide and len(gains := (wide[one] - wide[other]).dropna()):
-            better, worse = (gains > SAME).sum(), (gains < -SAME).sum()
-            counts = {"all": len(gains), "better": better, "worse": worse}
-            counts["level"] = len(gains) - better - worse
-            means = {"mean": gains.mean(), "worst": gains.min()}
-            rows.append({"one": one, "other": other, **counts, **means})
-    return pd.DataFrame(rows)
+    """The tally of each encoder and system; of an encoder the default first, then the paper's."""
+    names, rows = encoders(cells), []
+    for (encoder, system), own in groups(cells[cells["gain"].notna()], ["encoder", "system"]):
+        titles = ["the paper's method"] if system == TUNED else []
+        default = own["default"].mean() >= 0.5  # in zero-shot it is another one
+        titles += ["the default"] if default else []
+        label = f"{system}, {' and '.join(titles)}" if titles else system
+        place = (names.index(encoder), not default, system != TUNED)
+        rows.append({"label": label, "encoder": encoder, "place": place, **tally(own, setups)})
+    return sorted(rows, key=lambda row: row["place"])

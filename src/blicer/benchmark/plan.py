@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, lru_cache
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from blicer import lite
-from blicer.align import METHODS, aligner_class
+from blicer.align import aligner_class
 from blicer.config import AUTO, Config, preset_for
 from blicer.embeddings import Embeddings
 from blicer.encoders.loading import local_files
@@ -22,9 +22,6 @@ from blicer.multilingual import METHOD_WITHOUT_SEEDS
 from blicer.pipeline import make_aligner
 from blicer.scorers import NEED_ENCODER, make_scorer, needs_seeds
 from blicer.unsupervised import check_start
-
-if TYPE_CHECKING:
-    from blicer.align.space import Space
 
 SPACE = "space"
 SYSTEMS: dict[str, tuple[str, ...]] = {
@@ -39,23 +36,12 @@ SYSTEMS: dict[str, tuple[str, ...]] = {
 controls that learn nothing but their weights."""
 WITHOUT_SEEDS = UNSUPERVISED, ZERO_SHOT = ("unsupervised", "zero-shot")
 OWN = "own"  # the layout of a folder of the user's own
-FILES = "files"  # a space that was made elsewhere
 TEST = "test"
 BUILT_FROM = {"c2": ("c1",)}  # methods whose space starts from another method's
-ABLATIONS: dict[str, dict[str, tuple[Any, ...]]] = {
-    "encoders": {
-        "encoders": ("xlm-roberta-large", "xlm-roberta-base", "bert-base-multilingual-uncased")
-    },
-    "templates": {"templates": tuple(f"T{number}" for number in range(1, 17))},
-    "alpha": {"alphas": tuple(step / 10 for step in range(11))},
-    "off-the-shelf": {"systems": ("space", "untuned", "tuned")},
-    "no-template": {"templates": ("T1", "T15")},
-}
-"""The paper's ablations: the lists of the matrix that each of them fills."""
-# Settings that other options give; templates and alphas may be given either way.
+# Settings that other options give.
 _OPTIONS = {"encoder": "--encoders", "seed": "--training-seeds", "scorers": "--systems"}
-_OPTIONS |= dict.fromkeys(("space", "space_mode"), "--spaces")
-_LISTS = {"alpha": "alphas", "template": "templates"}
+_OPTIONS |= {"space": "--spaces", "space_mode": "--spaces"}
+_OPTIONS |= {"alpha": "--alphas", "template": "--templates"}
 
 
 class CannotRun(InputError):
@@ -154,11 +140,15 @@ class Dataset:
         pattern = self.layout.test if setup == TEST else self.layout.train
         pattern = pattern.replace("{size}", sizes.get(setup, ""))
         folder = self.folder / self.name if self.name in LAYOUTS else self.folder
-        hint = self._how_to_fetch(self.name, f"{source}-{target}")
-        path, swapped = _in_either_order(folder, pattern, source, target, hint)
-        if not path.stat().st_size:
-            raise CannotRun(f"{path} is empty")
-        return path, swapped
+        pairs = (f"{source}-{target}", f"{target}-{source}")
+        paths = [folder / pattern.replace("{pair}", pair) for pair in pairs]
+        for swapped, path in enumerate(paths):
+            if path.exists():
+                if not path.stat().st_size:
+                    raise CannotRun(f"{path} is empty")
+                return path, bool(swapped)
+        problem = f"{pairs[0]}: there is neither {paths[0]} nor {paths[1]}"
+        raise CannotRun(problem + self._how_to_fetch(self.name, pairs[0]))
 
     def lexicon(self, source: str, target: str, setup: str) -> Lexicon:
         path, swapped = self.dictionary(source, target, setup)
@@ -176,38 +166,10 @@ class Dataset:
     def embeddings(self, language: str, max_words: int) -> Embeddings:
         return _load_vectors(self.vectors(language), language, max_words)
 
-    def space_folder(self, source: str, target: str, setup: str) -> tuple[Path, bool]:
-        """A space that was made elsewhere, and whether it is target-source."""
-        spaces, pattern = self.folder / "spaces", "{pair}." + setup
-        hint = f"; make it with: blicer align files SOURCE TARGET -o {spaces}/"
-        return _in_either_order(spaces, pattern, source, target, f"{hint}{source}-{target}.{setup}")
-
-    def space(self, source: str, target: str, setup: str) -> Space:
-        from blicer.align.space import Space
-
-        folder, swapped = self.space_folder(source, target, setup)
-        space = Space.load(folder)
-        if swapped:
-            space = Space(space.target, space.source, method=space.method, settings=space.settings)
-        space.source.language, space.target.language = source, target
-        return space
-
     def _how_to_fetch(self, collection: str, wanted: str) -> str:
         if not self.layout.fetched_by:
             return ""
         return f"; fetch it with: blicer data get {collection} {wanted} -o {self.folder}"
-
-
-def _in_either_order(
-    folder: Path, pattern: str, source: str, target: str, hint: str
-) -> tuple[Path, bool]:
-    """The path of the pair as asked, or of the other order, and whether it is the other."""
-    pairs = (f"{source}-{target}", f"{target}-{source}")
-    paths = [folder / pattern.replace("{pair}", pair) for pair in pairs]
-    for swapped, path in enumerate(paths):
-        if path.exists():
-            return path, bool(swapped)
-    raise CannotRun(f"{pairs[0]}: there is neither {paths[0]} nor {paths[1]}{hint}")
 
 
 @lru_cache(maxsize=4)  # the units of one process share few languages
@@ -267,23 +229,6 @@ class Unit:
             "settings": self.settings,
         }
 
-    @classmethod
-    def from_row(cls, row: Mapping[str, Any]) -> Unit:
-        """The unit that a row of ``results.tsv`` describes."""
-        if not row["pair"]:
-            raise InputError(f"nothing is known of the unit {row['key']}: {row['error']}")
-        place = dict(zip(("source", "target"), row["pair"].split("-"), strict=True))
-        mode = "" if row["setup"] in WITHOUT_SEEDS else row["space_mode"]
-        config = {**row["config"], "space": row["space"], "space_mode": mode}
-        return cls(
-            **{name: place.get(name) or row[name] for name in _PLACE},
-            max_words=int(row["max_words"]),
-            config=Config.from_dict(config),
-            settings=row["settings"] or {},
-            systems=tuple(row["systems"]),
-            data=row["data"] or {},
-        )
-
     @cached_property
     def key(self) -> str:
         """Hash of everything except ``systems``: several runs share one result file.
@@ -304,7 +249,7 @@ class Unit:
     @property
     def space_settings(self) -> dict[str, Any]:
         """All settings of the space's method, as they are today."""
-        return make_aligner(self.config).settings if self.config.space in METHODS else {}
+        return make_aligner(self.config).settings
 
     @property
     def encoder_version(self) -> str:
@@ -331,11 +276,8 @@ class Unit:
         return [(self.source, self.target, self.setup)]
 
     def vectors(self, dataset: Dataset) -> dict[str, Path]:
-        """The vector files of its languages, or the sides of a space that was made elsewhere."""
+        """The vector files of its languages."""
         names = {"source": self.source, "target": self.target, "pivot": self.pivot}
-        if self.config.space == FILES:
-            folder, _ = dataset.space_folder(self.source, self.target, self.setup)
-            return {side: folder / side for side in ("source", "target")}
         return {side: dataset.vectors(language) for side, language in names.items() if language}
 
     def read_data(self, dataset: Dataset) -> dict[str, str]:
@@ -373,7 +315,7 @@ class Matrix:
     pairs: tuple[str, ...]
     setups: tuple[str, ...] = ("5k", "1k")
     spaces: tuple[str, ...] = ("vecmap",)
-    """Methods, each with an optional mode (``vecmap:semi_supervised``), or ``files``."""
+    """Methods, each with an optional mode (``vecmap:semi_supervised``)."""
     encoders: tuple[str, ...] = (lite.NAME,)
     templates: tuple[str, ...] = ()
     alphas: tuple[float, ...] = ()
@@ -384,12 +326,9 @@ class Matrix:
     settings: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def parse(cls, lists: Mapping[str, str], ablation: str = "", **others: Any) -> Matrix:
-        """From texts with commas, as the command line has them; an ablation fills empty lists."""
-        if ablation and ablation not in ABLATIONS:
-            raise InputError(f"there is no ablation {ablation!r}; there are {', '.join(ABLATIONS)}")
+    def parse(cls, lists: Mapping[str, str], **values: Any) -> Matrix:
+        """From texts with commas, as the command line has them."""
         kinds = {"alphas": float, "training_seeds": int}
-        values: dict[str, Any] = {**ABLATIONS.get(ablation, {}), **others}
         for name, text in lists.items():
             try:
                 words = [part.strip() for part in text.split(",") if part.strip()]
@@ -412,12 +351,9 @@ def make_units(matrix: Matrix, dataset: Dataset) -> tuple[list[Unit], list[str]]
     for name in matrix.settings:
         if name in _OPTIONS:
             raise InputError(f"the setting {name} is given by {_OPTIONS[name]} here")
-        if name in _LISTS and getattr(matrix, _LISTS[name]):
-            raise InputError(f"the setting {name} is given twice: by --set and --{_LISTS[name]}")
     units: dict[str, Unit] = {}
     problems: dict[str, None] = {}
-    setups = [setup_name(setup) for setup in matrix.setups]
-    for pair, setup, space in product(check_pairs(matrix.pairs), setups, matrix.spaces):
+    for pair, setup, space in product(check_pairs(matrix.pairs), matrix.setups, matrix.spaces):
         try:
             for unit in _variants(matrix, dataset, pair, setup, space):
                 unit = replace(unit, data=unit.read_data(dataset))
@@ -446,8 +382,6 @@ def _variants(
     for encoder, seed in product(matrix.encoders, matrix.training_seeds):
         given = {**matrix.settings, **fixed, "encoder": encoder, "seed": seed}
         config = Config.resolve(overrides=given, defaults={"preset": preset})
-        usual = Config.resolve(config.preset, overrides={"encoder": encoder}).to_dict()
-        usual["preset"] = preset
         templates, alphas = matrix.templates or [config.template], matrix.alphas or [config.alpha]
         for template, alpha in product(templates, alphas):
             yield Unit(
@@ -459,41 +393,26 @@ def _variants(
                 space_mode=mode,
                 max_words=matrix.max_words,
                 config=config.replace(template=template, alpha=alpha),
-                settings={  # one that repeats the default is left out
-                    name: value
-                    for name, value in matrix.settings.items()
-                    if name not in _LISTS and value != usual[name]
-                },
+                settings=matrix.settings,
                 systems=check_systems(matrix.systems or ("tuned", default_system(config)), setup),
             )
 
 
 def _check_space(pair: tuple[str, str], setup: str, pivot: str, method: str, mode: str) -> None:
-    """Methods, modes and starts that do not exist raise before anything is computed."""
+    """Setups, methods, modes and starts that do not exist raise before anything is computed."""
+    if setup not in WITHOUT_SEEDS and not re.fullmatch(r"\d+k?", setup):
+        expected = f"a number of seed pairs such as 5k or 500, {' or '.join(WITHOUT_SEEDS)}"
+        raise InputError(f"setup {setup!r}: expected {expected}")
     if pivot in pair:
         raise CannotRun(f"{'-'.join(pair)} {setup}: the pivot {pivot} is one of the two languages")
-    if method == FILES:
-        return
-    presets = aligner_class(method).presets
     if setup not in WITHOUT_SEEDS:
         make_aligner(Config(space=method, space_mode=mode))
         return
+    presets = aligner_class(method).presets
     check_start(METHOD_WITHOUT_SEEDS, mode or AUTO)
     # In zero-shot the method makes the spaces of the pivot's pairs, which have seeds.
     if setup == UNSUPERVISED and UNSUPERVISED not in presets:
         raise CannotRun(f"{setup}: {method} needs seed pairs; without any take vecmap, c1, c2")
-
-
-def setup_name(given: str) -> str:
-    """5000, 5K and 5k are the setup 5k."""
-    name = given.strip().lower().replace("_", "-")
-    if name in WITHOUT_SEEDS:
-        return name
-    if (found := re.fullmatch(r"([1-9]\d*)(k?)", name)) is None:
-        expected = f"a number of seed pairs such as 5k or 500, {' or '.join(WITHOUT_SEEDS)}"
-        raise InputError(f"setup {given!r}: expected {expected}")
-    size = int(found[1]) * (1000 if found[2] else 1)
-    return f"{size // 1000}k" if size % 1000 == 0 else str(size)
 
 
 def check_pairs(given: Iterable[str]) -> list[tuple[str, str]]:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import platform
 import re
+import shutil
 import signal
 import socket
-import subprocess
 import sys
-import tempfile
 import threading
 import time
 import traceback
@@ -17,9 +16,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import suppress
-from dataclasses import replace
 from datetime import datetime, timezone
-from functools import lru_cache, partial
+from functools import partial
 from importlib.metadata import version
 from multiprocessing import active_children, get_context, parent_process
 from pathlib import Path
@@ -32,8 +30,6 @@ from threadpoolctl import threadpool_limits
 
 from blicer import lite, progress
 from blicer.benchmark.plan import (
-    FILES,
-    LAYOUTS,
     SYSTEMS,
     TEST,
     UNSUPERVISED,
@@ -43,7 +39,7 @@ from blicer.benchmark.plan import (
     Unit,
     default_system,
 )
-from blicer.benchmark.results import DONE, FAILED, Result, Results, differences, table
+from blicer.benchmark.results import DONE, FAILED, Result, Results
 from blicer.config import AUTO
 from blicer.errors import BlicerError, InputError
 from blicer.evaluation import (
@@ -60,14 +56,11 @@ from blicer.multilingual import prepare_zero_shot, without_shared_pivots
 from blicer.pages import needed
 from blicer.pipeline import choose, prepare
 from blicer.progress import note
-from blicer.stage_cache import log_stages, remove_stages
+from blicer.stage_cache import log_stages
 from blicer.unsupervised import prepare_unsupervised
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
-
     from blicer.pipeline import Prepared
-    from blicer.scorers import Scorer
 
 Floats = NDArray[np.float64]
 BOOTSTRAP = 10_000  # draws of the paired test
@@ -80,11 +73,11 @@ ZERO_SHOT_WORDS = 2_000  # pivot words of either dictionary (docs/method.md §3)
 # -- one unit
 
 
-def run_unit(unit: Unit, dataset: Dataset, work: Path, *, keep_rerankers: bool = False) -> Result:
+def run_unit(unit: Unit, dataset: Dataset, work: Path) -> Result:
     """Fit the space and the scorers, choose the weights, and only then test.
 
     ``work`` caches stages that other units share; trained rerankers serve no other unit and are
-    removed at the end unless ``keep_rerankers``.
+    removed at the end.
     """
     started = time.perf_counter()
     systems = {name: SYSTEMS[name] for name in unit.systems}
@@ -95,11 +88,8 @@ def run_unit(unit: Unit, dataset: Dataset, work: Path, *, keep_rerankers: bool =
         for name, parts in systems.items()
     }
     # From here on the test dictionary is read; nothing is chosen any more.
-    chosen = time.perf_counter()
     test = dataset.lexicon(unit.source, unit.target, TEST)
-    timed = [TimedScorer(scorer) for scorer in prepared.fitted.scorers]
-    prepared = replace(prepared, fitted=replace(prepared.fitted, scorers=[*timed]))
-    figures, pairs_scored = measure(prepared, mixtures, test)
+    figures = measure(prepared, mixtures, test)
     default = default_system(unit.config)
     for name, (parts, mixture) in mixtures.items():
         figures[name] |= {
@@ -108,21 +98,13 @@ def run_unit(unit: Unit, dataset: Dataset, work: Path, *, keep_rerankers: bool =
             "weights": mixture.weights,
             "curve": [list(point) for point in mixture.curve],
         }
-    if not keep_rerankers:
-        remove_stages(folder for folder in stages.folders if "reranker-" in folder.name)
-    ended = time.perf_counter()
-    space = prepared.fitted.space
+    for folder in stages:
+        if "reranker-" in folder.name:
+            shutil.rmtree(folder, ignore_errors=True)
     return describe(unit, DONE) | {
-        "seconds": {
-            "fit": round(chosen - started + stages.saved_seconds, 2),
-            "score": round(ended - chosen, 2),
-            "total": round(ended - started, 2),
-            "scorers": {scorer.name: round(scorer.seconds, 2) for scorer in timed},
-        },
-        "pairs_scored": pairs_scored,
+        "seconds": {"total": round(time.perf_counter() - started, 2)},
         "seeds_used": prepared.seeds,
         "held_out": len(prepared.held_out.parts) if prepared.held_out is not None else 0,
-        "vocabularies": {"source": len(space.source), "target": len(space.target)},
         "remarks": _remarks(unit, dataset, prepared, test),
         "systems": figures,
     }
@@ -139,22 +121,15 @@ def prepare_unit(
     if len(config.scorers) > 1:
         config = config.replace(mixing_weight=None)
     seeds = [dataset.lexicon(*one) for one in unit.seed_dictionaries]
-    space = None
-    if config.space == FILES:
-        space = dataset.space(unit.source, unit.target, unit.setup)
-        source, target = space.source, space.target
-    else:
-        source, target = (
-            dataset.embeddings(one, unit.max_words) for one in (unit.source, unit.target)
-        )
+    source, target = (dataset.embeddings(one, unit.max_words) for one in (unit.source, unit.target))
     start: dict[str, Any] = {"init": unit.space_mode or AUTO, "work_dir": work}
     if unit.setup == UNSUPERVISED:
-        return prepare_unsupervised(source, target, config, space=space, **start)
+        return prepare_unsupervised(source, target, config, **start)
     if unit.setup == ZERO_SHOT:
         pivot = dataset.embeddings(unit.pivot, unit.max_words)
         one, other = (first_words(one, ZERO_SHOT_WORDS) for one in without_shared_pivots(*seeds))
         return prepare_zero_shot(pivot, source, target, one, other, config, **start)
-    return prepare(source, target, seeds[0], config, space=space, work_dir=work)
+    return prepare(source, target, seeds[0], config, work_dir=work)
 
 
 def first_words(lexicon: Lexicon, words: int) -> Lexicon:
@@ -166,10 +141,6 @@ def first_words(lexicon: Lexicon, words: int) -> Lexicon:
 def _remarks(unit: Unit, dataset: Dataset, prepared: Prepared, test: Lexicon) -> list[str]:
     """What a reader of the figures should know."""
     remarks = []
-    if unit.setup == ZERO_SHOT and (default := default_system(unit.config)) != "tuned":
-        remarks.append(
-            f"{default}, the default, learns from seeds of the pair: tuned stands for it"
-        )
     if prepared.fitted.space.settings.get("whitened") is False:
         remarks.append("too few seed pairs for VecMap to whiten: the map is orthogonal Procrustes")
     for notes in prepared.notes.values():
@@ -180,19 +151,6 @@ def _remarks(unit: Unit, dataset: Dataset, prepared: Prepared, test: Lexicon) ->
         if shared := sum(pair in seeds for pair in test):
             remarks.append(f"{shared} of {len(test)} test pairs are seed pairs too")
     return remarks
-
-
-class TimedScorer:
-    """A scorer that adds up how long it takes."""
-
-    def __init__(self, scorer: Scorer) -> None:
-        self.scorer, self.name, self.seconds = scorer, scorer.name, 0.0
-
-    def score(self, source: Sequence[str], target: Sequence[str], /) -> NDArray[np.float32]:
-        started = time.perf_counter()
-        scores = self.scorer.score(source, target)
-        self.seconds += time.perf_counter() - started
-        return scores
 
 
 def describe(unit: Unit, status: str, error: str = "") -> Result:
@@ -209,8 +167,7 @@ def describe(unit: Unit, status: str, error: str = "") -> Result:
         "data": unit.data,
         "ended": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "versions": {"python": platform.python_version()} | {one: version(one) for one in packages},
-        "revision": source_revision(),
-        "machine": machine(),
+        "machine": f"{platform.system()} {platform.machine()}, {torch.get_num_threads()} threads",
         "systems": {},
     }
 
@@ -235,7 +192,6 @@ def attempt(
     work: Path,
     *,
     threads: int = 1,
-    keep_rerankers: bool = False,
     home: Path | None = None,
 ) -> Result:
     """``run_unit`` in a worker process: output goes to a log, errors into the result.
@@ -253,7 +209,7 @@ def attempt(
         if home is not None and home.is_dir():
             os.chdir(home)
         limit_threads(threads)
-        return run_unit(unit, dataset, work, keep_rerankers=keep_rerankers)
+        return run_unit(unit, dataset, work)
     except Exception as error:
         traceback.print_exc()
         return failed(unit, error)
@@ -264,23 +220,6 @@ def limit_threads(threads: int) -> None:
         os.environ[name] = str(threads)
     torch.set_num_threads(threads)
     threadpool_limits(threads)
-
-
-def rerun(rows: DataFrame, data: Path) -> list[str]:
-    """Run the unit of some rows again and say what differs; of a failed unit nothing can."""
-    row: Any = rows.to_dict("records")[0]
-    unit = Unit.from_row(row)
-    # An own folder may be called like a collection; its whole path is not.
-    dataset = Dataset.find(unit.dataset if unit.dataset in LAYOUTS else str(data.resolve()), data)
-    now = unit.read_data(dataset)
-    if other := [name for name, found in unit.data.items() if now.get(name) != found]:
-        raise InputError(f"the data are not those of the row: {', '.join(other)} differ")
-    if unit.key != row["key"]:
-        note("the method's defaults or the embedded encoder have changed since the row was made")
-    limit_threads((row["machine"] or {}).get("threads", 1))
-    with tempfile.TemporaryDirectory() as work:
-        result = run_unit(replace(unit, data=now), dataset, Path(work))
-    return differences(rows, table([result])) if row["status"] == DONE else []
 
 
 # -- the figures of a unit
@@ -307,14 +246,14 @@ def columns(prepared: Prepared, scorers: Sequence[str]) -> list[int]:
 
 def measure(
     prepared: Prepared, systems: Mapping[str, tuple[Sequence[str], Mixture]], test: Lexicon
-) -> tuple[dict[str, dict[str, Any]], int]:
-    """Every system's figures in both directions, and how many pairs were scored for them.
+) -> dict[str, dict[str, Any]]:
+    """Every system's figures in both directions.
 
     All systems order the same ``n_cand`` candidates: a gold translation that is not among them
     counts as absent for each, in P@5 and MRR too, so that the systems compare. Gains are over the
     first system, which is the space alone.
     """
-    fitted, pairs_scored = prepared.fitted, 0
+    fitted = prepared.fitted
     sides = (fitted.space.source, fitted.space.target)
     figures: dict[str, dict[str, Any]] = {name: {} for name in systems}
     for direction in ("forward", "backward"):
@@ -324,7 +263,6 @@ def measure(
             raise InputError(f"no word of the test dictionary can be scored: {missing}")
         parts = (fitted.space, fitted.scaling, fitted.scorers, queries, prepared.config.n_cand)
         scores = score_candidates(*parts, reverse=direction == "backward")
-        pairs_scored += int(scores.indices.size)
         is_gold = gold_marks(scores, golds)
         space: Floats | None = None
         for name, (scorers, mixture) in systems.items():
@@ -339,7 +277,7 @@ def measure(
             }
             space = values if space is None else space
         test, sides = test.reverse(), sides[::-1]
-    return figures, pairs_scored
+    return figures
 
 
 def gold_ranks(final: Floats, is_gold: NDArray[np.bool_]) -> NDArray[np.int64]:
@@ -457,21 +395,25 @@ class RayPool:
     """Units as Ray tasks; Ray finds a node with the CPUs and GPUs that each needs.
 
     A unit whose worker or node dies is started elsewhere, from the stages in the work folder if
-    the nodes share it.
+    the nodes share it. ``address``: of a cluster, or ``local`` to start one on this machine.
     """
 
     def __init__(self, run: Run, address: str, *, cpus: float = 1, gpus: float = 0) -> None:
         with needed("ray", "--ray", "ray"):
             import ray
-        self.ray, self.cpus, self.gpus = ray, cpus, gpus
-        self._references: list[Any] = []
-        self._started_here = not ray.is_initialized()
-        if self._started_here:
-            _connect(ray, address)
+        self.ray, self.needs = ray, {"CPU": cpus} | ({"GPU": gpus} if gpus else {})
+        host, _, port = address.removeprefix("ray://").rpartition(":")
+        try:
+            if host and port.isdigit():  # Ray itself would try for minutes where nobody answers
+                socket.create_connection((host, int(port)), timeout=10).close()
+            dashboard = False if address == "local" else None
+            quiet = {"log_to_driver": False, "configure_logging": False}
+            ray.init(address, include_dashboard=dashboard, ignore_reinit_error=True, **quiet)
+        except (OSError, RuntimeError, ValueError) as error:
+            raise BlicerError(f"no Ray cluster at {address!r} ({first_line(error)})") from error
         # max_calls=0: a worker stays, with the vectors that it has read.
-        needs = {"num_cpus": cpus, "num_gpus": gpus, "max_retries": 3, "max_calls": 0}
-        self._remote = ray.remote(**needs)(lambda run, unit: run(unit))
-        self._run = ray.put(run)
+        task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=3, max_calls=0)
+        self._remote, self._run = task(lambda run, unit: run(unit)), ray.put(run)
         if not self.capacity:
             self.close()
             unit = f"a unit of {cpus:g} CPUs and {gpus:g} GPUs"
@@ -482,113 +424,64 @@ class RayPool:
     def capacity(self) -> int:
         """Units that fit on the nodes that are there now; a unit cannot use two nodes."""
         nodes = [node["Resources"] for node in self.ray.nodes() if node.get("Alive")]
-        needs = [(kind, n) for kind, n in (("CPU", self.cpus), ("GPU", self.gpus)) if n]
-        return sum(min(int(node.get(kind, 0) / n) for kind, n in needs) for node in nodes)
+        return sum(
+            min(int(node.get(kind, 0) / n) for kind, n in self.needs.items()) for node in nodes
+        )
 
     def submit(self, unit: Unit) -> Future[Result]:
-        self._references.append(self._remote.remote(self._run, unit))
-        future: Future[Result] = self._references[-1].future()
+        future: Future[Result] = self._remote.remote(self._run, unit).future()
         return future
 
     def close(self) -> None:
-        for reference in self._references:  # cancelling a finished one does nothing
-            self.ray.cancel(reference, force=True)
-        if self._started_here:
-            self.ray.shutdown()
-
-
-def _connect(ray: Any, address: str) -> None:
-    """Join a cluster, or start one on this machine alone (``local``)."""
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    try:
-        if host and port.isdigit():  # Ray itself would try for minutes where nobody answers
-            socket.create_connection((host, int(port)), timeout=10).close()
-        dashboard = False if address == "local" else None
-        quiet = {"log_to_driver": False, "configure_logging": False}
-        ray.init(address=address, include_dashboard=dashboard, **quiet)
-    except (OSError, RuntimeError, ValueError) as error:
-        raise BlicerError(f"no Ray cluster at {address!r} ({first_line(error)})") from error
+        """Leave the cluster, which stops whatever still runs for this process."""
+        self.ray.shutdown()
 
 
 # -- this machine
-
-
-def unit_memory(unit: Unit, dataset: Dataset) -> int:
-    """Bytes that a process running this unit holds at its peak, on the safe side."""
-    # In memory vectors take at most twice their file, which may be compressed, and 300 numbers a
-    # word; they are there as read, normalised, mapped, and the methods hold more beside them.
-    paths = unit.vectors(dataset).values()
-    vectors = 8 * sum(min(2 * _size(path), 1200 * unit.max_words) for path in paths)
-    # Weights, gradients, two moments and the largest batches while training.
-    encoder = unit.config.encoder
-    training = 0.8 if encoder == lite.NAME else 12 if "large" in encoder else 6
-    return int(vectors + (0.8 + training) * GIGABYTE)  # 0.8: torch and the like
-
-
-def _size(path: Path) -> int:
-    return sum(file.stat().st_size for file in (path, *path.rglob("*")) if file.is_file())
-
-
-def jobs_that_fit(asked: int, units: Iterable[Unit], dataset: Dataset, free: int) -> int:
-    """As many jobs as were asked for, or as fit into ``free`` bytes (0: unknown); at least one."""
-    largest = max(unit_memory(unit, dataset) for unit in units)
-    return max(1, min(asked, free // largest)) if free else asked
 
 
 def local_pool(
     run: Callable[..., Result], units: Sequence[Unit], dataset: Dataset, jobs: int, threads: int
 ) -> LocalPool:
     """As many jobs as memory allows, and the cores divided among them unless ``threads`` is set."""
-    fitting = jobs_that_fit(jobs, units, dataset, memory()[1])
+    fitting, free = jobs, free_memory()
+    if free:
+        fitting = max(1, min(jobs, free // max(unit_memory(unit, dataset) for unit in units)))
     if fitting < jobs:
         note(f"memory suffices for {fitting} of {jobs} jobs at a time")
     return LocalPool(partial(run, threads=threads or max(1, cores() // fitting)), fitting)
 
 
+def unit_memory(unit: Unit, dataset: Dataset) -> int:
+    """Bytes that a process running this unit holds at its peak, on the safe side."""
+    # In memory vectors take at most twice their file, which may be compressed, and 300 numbers a
+    # word; they are there as read, normalised, mapped, and the methods hold more beside them.
+    vectors = 0
+    for path in unit.vectors(dataset).values():
+        size = sum(file.stat().st_size for file in (path, *path.rglob("*")) if file.is_file())
+        vectors += 8 * min(2 * size, 1200 * unit.max_words)
+    # Weights, gradients, two moments and the largest batches while training.
+    encoder = unit.config.encoder
+    training = 0.8 if encoder == lite.NAME else 12 if "large" in encoder else 6
+    return int(vectors + (0.8 + training) * GIGABYTE)  # 0.8: torch and the like
+
+
+def free_memory() -> int:
+    """Free bytes of the machine, or of the control group; 0: the system does not say."""
+
+    def number(path: str, pattern: str) -> int:
+        with suppress(OSError):
+            if found := re.search(pattern, Path(path).read_text("utf-8")):
+                return int(found[1])
+        return 0
+
+    free = 1024 * number("/proc/meminfo", r"MemAvailable:\s*(\d+)")
+    limit, used = (
+        number(f"/sys/fs/cgroup/memory.{name}", r"^(\d+)") for name in ("max", "current")
+    )
+    return min(free, max(limit - used, 1)) if limit else free
+
+
 def cores() -> int:
     """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def memory() -> tuple[int, int]:
-    """(all, free) bytes of the machine, or of the control group; 0: the system does not say."""
-    total, free = (
-        1024 * int(_system_file("/proc/meminfo", rf"{name}:\s*(\d+)") or 0)
-        for name in ("MemTotal", "MemAvailable")
-    )
-    limit, used = (
-        int(_system_file(f"/sys/fs/cgroup/memory.{name}", r"^(\d+)") or 0)
-        for name in ("max", "current")
-    )
-    return (min(total, limit), min(free, max(limit - used, 1))) if limit else (total, free)
-
-
-def _system_file(path: str, pattern: str) -> str:
-    """What a pattern finds in a file of the system; empty where there is none."""
-    with suppress(OSError):
-        if found := re.search(pattern, Path(path).read_text("utf-8")):
-            return found[1]
-    return ""
-
-
-def machine() -> dict[str, Any]:
-    processor = _system_file("/proc/cpuinfo", r"model name\s*: *(.+)") or platform.processor()
-    return {
-        "system": f"{platform.system()} {platform.machine()}",
-        "processor": processor or "unknown",
-        "cores": cores(),
-        "threads": int(os.environ.get("OMP_NUM_THREADS", 0) or cores()),
-        "memory_gb": round(memory()[0] / GIGABYTE, 1),
-    }
-
-
-@lru_cache(maxsize=1)
-def source_revision() -> str:
-    """The commit of an installation from a working copy; empty for a released package."""
-    home = Path(__file__).resolve().parents[3]
-    if not (home / ".git").exists():
-        return ""
-    command = ["git", "-C", str(home), "describe", "--always", "--dirty", "--exclude=*"]
-    with suppress(OSError, subprocess.SubprocessError):
-        return subprocess.run(command, capture_output=True, text=True, timeout=10).stdout.strip()
-    return ""

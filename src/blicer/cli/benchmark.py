@@ -2,32 +2,17 @@
 
 from __future__ import annotations
 
-import shlex
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from blicer.cli import app
 
-
-class _RunByDefault(TyperGroup):
-    """``blicer benchmark xling`` is ``blicer benchmark run xling``."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if args and args[0] not in self.commands and not args[0].startswith("-"):
-            args = ["run", *args]
-        return super().parse_args(ctx, args)
-
-
 benchmark = typer.Typer(
     name="benchmark",
-    cls=_RunByDefault,
-    help="Measure many setups in one go: pairs, seed sizes, spaces, encoders, templates, alphas. "
-    "Without a command's name, `run` is meant: `blicer benchmark xling ...`.",
+    help="Measure many setups in one go: pairs, seed sizes, spaces, encoders, templates, alphas.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )
@@ -38,22 +23,18 @@ def _option(text: str, *names: str, **more: Any) -> Any:
     return typer.Option(*names, help=text, **more)
 
 
-Data = Annotated[
-    Path, _option("Folder of xling/, panlex/, muse/, vectors/, as `blicer data get` fills it.")
-]
-
-
 @benchmark.command()
 def run(
     ctx: typer.Context,
     dataset: Annotated[str, typer.Argument(help="xling, panlex, muse, or a folder of your own.")],
     output: Annotated[Path, _option("Folder of the results.", "--output", "-o")],
     pairs: Annotated[str, _option("Such as en-fr,en-ru; both directions are measured.")],
-    data: Data = Path("data"),
+    data: Annotated[
+        Path, _option("Folder of xling/, panlex/, muse/, vectors/, as `blicer data get` fills it.")
+    ] = Path("data"),
     setups: Annotated[str, _option("Seed sizes (5k,1k,500), unsupervised, zero-shot.")] = "5k,1k",
     spaces: Annotated[
-        str,
-        _option("Methods of `blicer align`, or METHOD:MODE (vecmap:semi_supervised), or files."),
+        str, _option("Methods of `blicer align`, or METHOD:MODE (vecmap:semi_supervised).")
     ] = "procrustes,vecmap,rcsls,c1",
     encoders: Annotated[str, _option("lite (if not given), Hugging Face names, or folders.")] = "",
     templates: Annotated[str, _option("T1,T15 …; the encoder's own if not given.")] = "",
@@ -65,10 +46,6 @@ def run(
             "space, A, B, untuned, tuned, tuned+endings; if not given: space, tuned, and what "
             "`blicer train` does with the encoder."
         ),
-    ] = "",
-    ablation: Annotated[
-        str,
-        _option("Of the paper: encoders, templates, alpha, off-the-shelf or no-template."),
     ] = "",
     max_words: Annotated[int, _option("Words read a language.", min=1)] = 200_000,
     pivot: Annotated[str, _option("The language between, for zero-shot.")] = "en",
@@ -87,19 +64,17 @@ def run(
     ] = None,
     cpus_per_unit: Annotated[float, _option("With --ray: cores of a unit.", min=0.1)] = 1,
     gpus_per_unit: Annotated[float, _option("With --ray: GPUs; 0.5 shares one.", min=0)] = 0,
-    keep_rerankers: Annotated[bool, _option("Keep trained models.", "--keep-rerankers")] = False,
     dry_run: Annotated[bool, _option("List the units and run nothing.", "--dry-run")] = False,
 ) -> None:
     """Measure every combination; the same command goes on where a killed run stopped.
 
     Each finished unit is a file in OUTPUT/units; OUTPUT/results.tsv has a row for each unit,
-    direction and system, with all that is needed to run it again. What failed is listed, tried
-    again by the next run, and does not stop the rest.
+    direction and system. What failed is listed, tried again by the next run, and does not stop
+    the rest.
 
     A folder of your own holds PAIR/train.SIZE.tsv and PAIR/test.tsv (en-fr/train.5k.tsv) and
     vectors/LANGUAGE.vec (also .npy with .vocab.txt, .vec.gz, .bin, wiki.LANGUAGE.vec,
-    cc.LANGUAGE.300.vec.gz); for `--spaces files` also spaces/PAIR.SIZE, as `blicer align` writes
-    it. A dictionary of the other order (fr-en for en-fr) is turned.
+    cc.LANGUAGE.300.vec.gz). A dictionary of the other order (fr-en for en-fr) is turned.
 
     Example: `blicer benchmark run xling --data data --pairs en-fr,en-ru --setups 5k,1k
     --spaces procrustes,vecmap -o results/xling`
@@ -116,7 +91,7 @@ def run(
     found, results = Dataset.find(dataset, data), Results(output)
     lists = {name: ctx.params[name] for name in LISTS}
     given = parse_assignments(settings or [])
-    matrix = Matrix.parse(lists, ablation, max_words=max_words, pivot=pivot, settings=given)
+    matrix = Matrix.parse(lists, max_words=max_words, pivot=pivot, settings=given)
     if not dry_run:
         results.prepare()
     units, problems = make_units(matrix, found)
@@ -132,20 +107,11 @@ def run(
         typer.echo(f"{count}, {len(left)} to do")
         return
     note(count)
-    options = {**lists, "ablation": ablation, "max-words": str(max_words), "pivot": pivot}
-    typed = [(f"--{name.replace('_', '-')}", value) for name, value in options.items() if value]
-    typed += [("--set", one) for one in settings or []]
-    command = ["blicer", "benchmark", "run", dataset, "--data", "DATA", *chain(*typed)]
-    results.remember(shlex.join([*command, "-o", "OUT"]))
     ended: list[dict[str, Any]] = []
     if left:
         found = replace(found, folder=found.folder.resolve())
-        fixed: dict[str, Any] = {
-            "dataset": found,
-            "work": results.work.resolve(),
-            "home": Path.cwd(),
-        }
-        job = partial(attempt, **fixed, keep_rerankers=keep_rerankers)
+        work, home = results.work.resolve(), Path.cwd()
+        job: Any = partial(attempt, dataset=found, work=work, home=home)
         if ray is not None:
             job = partial(job, threads=max(1, int(cpus_per_unit)))
             pool: Any = RayPool(job, ray, cpus=cpus_per_unit, gpus=gpus_per_unit)
@@ -178,24 +144,3 @@ def report(
     results.write_table()
     paths = [results.table, *write_report(output)]
     typer.echo(f"wrote {', '.join(map(str, paths))}")
-
-
-@benchmark.command("rerun")
-def rerun_command(
-    output: Annotated[
-        Path, typer.Argument(metavar="OUT", help="Folder of the results, or a results.tsv alone.")
-    ],
-    key: Annotated[str, typer.Argument(metavar="KEY", help="A row's key, or how it begins.")],
-    data: Data = Path("data"),
-) -> None:
-    """Run a row's unit again, from nothing but the row, and say if the figures are the same."""
-    from blicer.benchmark.results import DONE, load, unit_rows
-    from blicer.benchmark.run import rerun
-
-    rows = unit_rows(load(output), key)
-    if differences := rerun(rows, data):
-        typer.echo("\n".join(differences))
-        raise typer.Exit(1)
-    row = rows.iloc[0]
-    same = "the same figures" if row["status"] == DONE else "failed before, and done now"
-    typer.echo(f"{row['key']}: {same}")

@@ -13,12 +13,10 @@ from blicer.catalogue import COLLECTIONS, find_collection, short_size
 from blicer.cli import app, options, print_error
 from blicer.download import FAILED, FETCHED, THERE, Outcome, get
 from blicer.errors import EXIT_FAILURE
-from blicer.progress import note
 
 data = Typer(name="data", help="Get published dictionaries and vectors.", no_args_is_help=True)
 app.add_typer(data)
 _WANTED = "Pairs of dictionaries such as en-fr, or `all`; languages of vectors such as en."
-_MIRROR = "Address or folder with the publisher's paths, or filled by this command."
 
 
 @data.command("get")
@@ -29,12 +27,6 @@ def get_command(
     ] = None,
     output: options.Output = Path("data"),
     first: Annotated[int | None, Option(min=1, help="Only so many words of vectors.")] = None,
-    sizes: Annotated[str, Option(help="Training dictionaries: 5k,1k …; by default all.")] = "",
-    mirror: Annotated[str | None, Option(help=_MIRROR)] = None,
-    replace: Annotated[bool, Option("--replace", help="Fetch unverified files anew.")] = False,
-    attempts: Annotated[int, Option(min=1, help="In a row that bring nothing new.")] = 6,
-    timeout: Annotated[float, Option(min=0.1, help="Seconds to wait for an answer.")] = 30.0,
-    as_json: options.AsJson = False,
 ) -> None:
     """Fetch dictionaries or vectors into a folder.
 
@@ -44,34 +36,17 @@ def get_command(
     Examples: `blicer data get xling en-fr -o data`;
     `blicer data get fasttext-wiki en fr --first 200000 -o data`
     """
-    files = get(
-        collection,
-        wanted or [],
-        output,
-        first=first,
-        sizes=sizes.replace(",", " ").split(),
-        mirror=mirror,
-        replace=replace,
-        attempts=attempts,
-        timeout=timeout,
-    )
     outcomes: list[Outcome] = []
-    try:
-        for outcome in files:
-            outcomes.append(outcome)
-            if not as_json:
-                echo(_line(outcome))
-    except KeyboardInterrupt:
-        note("what has come is kept: the same command goes on from there")
-        raise
+    for outcome in get(collection, wanted or [], output, first=first):
+        outcomes.append(outcome)
+        facts = [decimal(outcome.size)] if outcome.problem is None else ["see below"]
+        facts += [f"{outcome.words} words"] if outcome.words is not None else []
+        facts += ["checksum right"] if outcome.verified else []
+        echo(f"{outcome.status:<14}{outcome.file}  ({', '.join(facts)})")
     count = Counter(outcome.status for outcome in outcomes)
-    if as_json:
-        files_got = [outcome.to_dict() for outcome in outcomes]
-        options.echo_json({"folder": str(output), "files": files_got})
-    else:
-        size = decimal(sum(outcome.size for outcome in outcomes if outcome.status == FETCHED))
-        others = ", ".join(f"{status} {count[status]}" for status in (THERE, FAILED))
-        echo(f"{output}: {FETCHED} {count[FETCHED]} ({size}), {others}")
+    size = decimal(sum(outcome.size for outcome in outcomes if outcome.status == FETCHED))
+    others = ", ".join(f"{status} {count[status]}" for status in (THERE, FAILED))
+    echo(f"{output}: {FETCHED} {count[FETCHED]} ({size}), {others}")
     for outcome in outcomes:
         if outcome.status == FAILED:
             print_error(outcome.problem)
@@ -79,32 +54,17 @@ def get_command(
         raise Exit(EXIT_FAILURE)
 
 
-def _line(outcome: Outcome) -> str:
-    if outcome.problem is not None:
-        return f"{outcome.status:<14}{outcome.file}"
-    facts = [decimal(outcome.size)]
-    if outcome.words is not None:
-        facts.append(f"{outcome.words} words")
-    if outcome.verified:
-        facts.append("checksum right")
-    return f"{outcome.status:<14}{outcome.file}  ({', '.join(facts)})"
-
-
 @data.command("list")
 def list_command(
     collection: Annotated[
         str | None, Argument(help="One collection, with all its pairs or languages.")
     ] = None,
-    as_json: options.AsJson = False,
 ) -> None:
     """Say what can be got.
 
     Example: `blicer data list muse`
     """
     chosen = [find_collection(collection)] if collection else list(COLLECTIONS.values())
-    if as_json:
-        options.echo_json([one.to_dict() for one in chosen])
-        return
     for one in chosen:
         echo(f"{one.name}: {one.about}")
         echo(f"  published at {one.page}")
