@@ -223,8 +223,7 @@ REFUSED = [
     Case("header_only.vec", b"5 300\n", error="has a header but no vectors"),
     Case("prose.txt", b"Once upon a time\nthere was a file\n", error="expected a word and its num"),
     Case("dictionary.tsv", b"cat\tchat\ndog\tchien\n", error="expected a word and its numbers"),
-    Case("utf16.vec", GOOD.decode().encode("utf-16"), error="is UTF-16; expected UTF-8"),
-    Case("old_mac.vec", GOOD.replace(b"\n", b"\r"), error="CR line ends"),
+    Case("utf16.vec", GOOD.decode().encode("utf-16"), error="is neither UTF-8 text nor"),
     Case("cut.vec.gz", gzip.compress(GOOD * 50)[:-12], error="gzip archive is broken or cut off"),
     Case("cut.vec.xz", lzma.compress(GOOD * 50)[:-12], error="xz archive is broken or cut off"),
     Case("flipped.gz", gzip.compress(GOOD)[:-8] + bytes(8), error="gzip archive is broken"),
@@ -267,7 +266,7 @@ REFUSED = [
     Case(
         "header.npy", npy(np.ones((2, 2)))[:20] + b"(((" + npy(np.ones((2, 2)))[23:], error="NumPy"
     ),
-    Case("noise.vec", bytes(range(256)) * 8, error="binary file of an unknown kind"),
+    Case("noise.vec", bytes(range(256)) * 8, error="nor a known binary format"),
 ]
 
 
