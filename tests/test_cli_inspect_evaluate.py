@@ -75,7 +75,6 @@ def test_inspect_dictionary(run, seeds: Path) -> None:
     [
         ("a.tsv", "source\ttarget\tconfidence\tscore\trank\ncat\tкот\t0.9\t0.5\t1\n"),
         ("a.csv", "source,target,confidence,score,rank\ncat,кот,0.9,0.5,1\n"),
-        ("a.jsonl", '{"source": "cat", "target": "кот", "confidence": 0.9, "rank": 1}\n'),
     ],
 )
 def test_inspect_what_induce_writes(run, tmp_path: Path, name: str, text: str) -> None:
@@ -263,14 +262,6 @@ def test_evaluate_per_query(run, systems: None, test_file: Path, tmp_path: Path)
     assert rows["forward", "emu"] == ["0", "0", "", "émeu"]
 
 
-def test_evaluate_threshold_is_an_exit_code(run, systems: None, test_file: Path) -> None:
-    assert run("evaluate", "good", test_file, "--min-p1", 0.9).code == 0
-    outcome = run("evaluate", "bad", test_file, "--min-p1", 0.9, "--json")
-    assert outcome.code == 1
-    assert json.loads(outcome.out)["forward"]["p@1"] < 0.9
-    assert "below 0.9" in outcome.err
-
-
 def test_evaluate_errors_are_one_sentence(run, test_file: Path, tmp_path: Path) -> None:
     for arguments, phrase in (
         ((tmp_path / "none", test_file), "does not exist"),
@@ -323,15 +314,6 @@ def test_help_has_examples(run) -> None:
         assert outcome.code == 0
         assert f"blicer {command} " in outcome.out
         assert "Example" in outcome.out
-
-
-def test_lexicon_splitting_from_the_command_line(run, systems: None, tmp_path: Path) -> None:
-    path = tmp_path / "test.csv"
-    path.write_text("cat,minou|chat\ndog,chien\n")
-    whole = json.loads(run("evaluate", "good", path, "--json").out)
-    split = json.loads(run("evaluate", "good", path, "--split-targets", "|", "--json").out)
-    assert (whole["forward"]["queries"], split["forward"]["queries"]) == (1, 2)
-    assert Lexicon.load(path, split_targets="|").targets["cat"] == ["minou", "chat"]
 
 
 @pytest.fixture

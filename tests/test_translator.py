@@ -304,7 +304,7 @@ def test_a_dictionary_that_cannot_be_asked_for_leaves_nothing(
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("name", ["d.tsv", "d.csv", "d.jsonl"])
+@pytest.mark.parametrize("name", ["d.tsv", "d.csv"])
 def test_words_that_look_like_comments_are_read_back(name: str, tmp_path: Path) -> None:
     words = ["#", "#1", "\\\\#x", "cat"]
     rng = np.random.default_rng(0)

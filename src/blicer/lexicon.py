@@ -108,43 +108,23 @@ class Lexicon:
         # How often each pair was listed; the fit of a map counts it as often.
         self.times: Counter[Pair] = Counter(map(_checked, pairs))
         self.pairs: list[Pair] = list(self.times)
-        self.report = (
-            LoadReport() if report is None else report
-        )  # what loading dropped or found odd
+        # What loading dropped or found odd.
+        self.report = LoadReport() if report is None else report
 
     @classmethod
     def load(
-        cls,
-        path: str | Path,
-        *,
-        lowercase: bool = True,
-        encoding: str | None = None,
-        delimiter: str | None = None,
-        header: bool | None = None,
-        columns: tuple[int, int] = (1, 2),
-        split_targets: str | None = None,
+        cls, path: str | Path, *, lowercase: bool = True, encoding: str | None = None
     ) -> Lexicon:
         """Read a TSV, CSV, space-separated, MUSE, XLING or PanLex-BLI file (plain, gz, bz2, xz).
 
-        One pair a line; a word with several targets has several lines. Lines beginning with ``#``
-        are comments. ``.report.lines()`` says which lines could not be read and why.
+        One pair a line, source first; a word with several targets has several lines. Lines
+        beginning with ``#`` are comments. ``.report.lines()`` says which lines could not be read
+        and why.
 
         ``lowercase``: fold case.
         ``encoding``: default UTF-8; bytes that do not fit are an error, not lost pairs.
-        ``delimiter``, ``header``: default: found from the content.
-        ``columns``: where source and target are, counted from 1.
-        ``split_targets``: what separates several translations in one cell (default: cells are kept
-        whole, because expressions contain commas, semicolons and bars).
         """
-        pairs, report = read_dictionary(
-            path,
-            lowercase=lowercase,
-            encoding=encoding,
-            delimiter=delimiter,
-            header=header,
-            columns=columns,
-            split_targets=split_targets,
-        )
+        pairs, report = read_dictionary(path, lowercase=lowercase, encoding=encoding)
         for sentence in report.lines():
             progress.note(f"{path}: {sentence}")
         return cls(pairs, report=report)

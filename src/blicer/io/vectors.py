@@ -59,7 +59,7 @@ _DICTIONARY = {
     "lowercased": ("pair", "folded to lower case"),
     "score": ("line", "with a score after the pair; not used"),
     "extra_column": ("line", "with further columns, which were not read"),
-    "separator": ("target", "with separators inside, kept whole (split_targets= splits them)"),
+    "separator": ("target", "with separators inside, kept whole (give each word a line of its own)"),
 }
 _SENTENCES = {**_DROPPED, **_NOTED, **_DICTIONARY}
 _EXAMPLES_KEPT = 5
