@@ -250,7 +250,6 @@ REFUSED = [
         npy(np.ones((3, 2))),
         error="without words; expected them, one a line, in alone.vocab.txt",
     ),
-    Case("alone_voc.npy", npy(np.array(["a", "b"])), error="expected the vectors that go with"),
     Case("fasttext_cut.bin", struct.pack("<2i", 793712314, 12) + b"\1\0\0\0", error="is cut off"),
     Case("fasttext_new.bin", struct.pack("<2i", 793712314, 99), error="fastText version 99"),
     Case("binary_cut_early.bin", b"5 100\ncat \x01\x02\x03", error="only 0 of 1 entries"),

@@ -28,10 +28,10 @@ READERS = {
     "word2vec": ("blicer.io.binary", "read_word2vec"),
     "fasttext": ("blicer.io.binary", "read_fasttext"),
     "npy": ("blicer.io.matrices", "read_npy"),
-    "contrastive": ("blicer.io.matrices", "read_torch"),
+    "torch": ("blicer.io.matrices", "read_torch"),
     "safetensors": ("blicer.io.matrices", "read_safetensors"),
 }
-_WITHOUT_WORDS = ("npy", "contrastive")
+_WITHOUT_WORDS = ("npy", "torch")
 
 # What a report counts, and the rest of the sentence. These kinds cost a vector …
 _DROPPED = {
@@ -306,13 +306,12 @@ def recognise_format(path: Path) -> str:
     """One of ``READERS``; raises ``FileError`` for what is known not to be vectors."""
     with Stream(path) as stream:
         if stream.start.startswith(NPY_MAGIC):
-            # ContrastiveBLI's x_voc.npy stands for the pair that it makes with x_emb.pt.
-            return "contrastive" if path.name.endswith("_voc.npy") else "npy"
+            return "npy"
         if stream.start[3:9] == b"\0\0\0\0\0{":  # the length of a JSON header, below 16 MB
             return "safetensors"
         zipped = stream.compression == "zip" and _is_torch_archive(path)
         if zipped or stream.start.startswith(_TORCH_LEGACY):
-            return "contrastive"
+            return "torch"
         head = stream.peek(_SNIFFED)
     if not head:
         raise FileError(path, "is empty")
