@@ -99,8 +99,6 @@ def test_bad_options(small: Embeddings, tmp_path: Path) -> None:
     small.save(tmp_path / "a.vec")
     with pytest.raises(InputError, match="max_words must be at least 1, found 0"):
         Embeddings.load(tmp_path / "a.vec", max_words=0)
-    with pytest.raises(InputError, match="format must be auto, text"):
-        Embeddings.load(tmp_path / "a.vec", format="wav")
     with pytest.raises(InputError, match="BCP 47"):
         Embeddings.load(tmp_path / "a.vec", language="not a language")
     with pytest.raises(InputError, match="vocabulary= is for matrix files"):

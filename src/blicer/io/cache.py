@@ -17,7 +17,7 @@ from blicer import progress
 from blicer.errors import BlicerError
 from blicer.files import cache_folder, digest
 from blicer.io.matrices import map_safetensors, write_safetensors
-from blicer.io.vectors import Loaded, LoadReport, check_format, load
+from blicer.io.vectors import Loaded, LoadReport, load, recognise_format
 
 _VERSION = 3  # change when a reader's result changes
 _CACHED = ("text", "word2vec", "fasttext")  # parsing these costs more than reading the cache
@@ -26,19 +26,17 @@ _CLOCK_TICK_SECONDS = 0.02
 
 
 def cached_load(
-    path: Path, max_words: int | None, lowercase: bool, vocabulary: Path | None, format: str
+    path: Path, max_words: int | None, lowercase: bool, vocabulary: Path | None
 ) -> Loaded:
     """What ``load`` returned for this file (by path, size and mtime) and options before."""
-    format = check_format(path, format, vocabulary)
-    parse = partial(load, path, max_words, lowercase, vocabulary, format)
-    if format not in _CACHED:
+    parse = partial(load, path, max_words, lowercase, vocabulary)
+    if vocabulary is not None or recognise_format(path) not in _CACHED:
         return parse()
-    options = {"max_words": max_words, "lowercase": lowercase, "format": format}
     try:
         source = path.resolve()
         state = _state(source)
         place = digest(os.fsencode(source), length=20)
-        name = f"{place}-{digest(state, length=20)}-{digest(_VERSION, options, length=20)}"
+        name = f"{place}-{digest(state, length=20)}-{digest(_VERSION, max_words, lowercase, length=20)}"
         file = cache_folder() / "vectors" / f"{name}.safetensors"
         if file.is_file() and (found := _read(source, file)) is not None:
             return found

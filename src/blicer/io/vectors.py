@@ -138,28 +138,16 @@ Reader = Callable[[Path, LoadReport, "Path | None"], Iterator[Batch]]
 Loaded = tuple[list[str], np.ndarray, LoadReport]
 
 
-def check_format(path: Path, format: str, vocabulary: Path | None) -> str:
-    """One of ``READERS`` for ``format``, which may be "auto"; raises if the file cannot be it."""
-    if format not in ("auto", *READERS):
-        raise InputError(f"format must be auto, {', '.join(READERS)}; found {format!r}")
-    if not path.is_file():  # nor a pipe, which cannot be read twice
-        raise FileError(path, "is not a file" if path.exists() else "does not exist")
-    if format == "auto":
-        format = recognise_format(path)
-    if vocabulary is not None and format not in _WITHOUT_WORDS:
-        raise InputError(f"vocabulary= is for matrix files; {path} ({format}) has its words")
-    return format
-
-
 def load(
     path: Path,
     max_words: int | None = None,
     lowercase: bool = True,
     vocabulary: Path | None = None,
-    format: str = "auto",
 ) -> Loaded:
     """Words, vectors and report. The arguments are those of ``Embeddings.load``."""
-    format = check_format(path, format, vocabulary)
+    format = recognise_format(path)
+    if vocabulary is not None and format not in _WITHOUT_WORDS:
+        raise InputError(f"vocabulary= is for matrix files; {path} ({format}) has its words")
     module, name = READERS[format]
     reader: Reader = getattr(import_module(module), name)
     report = LoadReport(format)
@@ -304,6 +292,8 @@ def check_unicode(word: str) -> None:
 
 def recognise_format(path: Path) -> str:
     """One of ``READERS``; raises ``FileError`` for what is known not to be vectors."""
+    if not path.is_file():  # nor a pipe, which cannot be read twice
+        raise FileError(path, "is not a file" if path.exists() else "does not exist")
     with Stream(path) as stream:
         if stream.start.startswith(NPY_MAGIC):
             return "npy"
