@@ -202,8 +202,8 @@ def answerable_queries(
     lexicon: Lexicon, source: Vocabulary, target: Vocabulary
 ) -> tuple[NDArray[np.bool_], Integers, list[Integers]]:
     """A mask of the source words that can be answered; their rows; the rows of their golds."""
-    source_rows, _ = find_words(lexicon.targets, source)
-    target_rows, _ = find_words({word for _, word in lexicon.pairs}, target)
+    source_rows = find_words(lexicon.targets, source)
+    target_rows = find_words({word for _, word in lexicon.pairs}, target)
     known = np.zeros(len(lexicon.targets), dtype=np.bool_)
     queries: list[int] = []
     golds: list[Integers] = []

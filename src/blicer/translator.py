@@ -291,7 +291,7 @@ def near_spellings(word: str, vocabulary: Sequence[str], n: int = 5) -> tuple[st
 
 def _find(words: Sequence[str], vocabulary: Embeddings) -> dict[str, int]:
     """Row of each word that is there as written, in another Unicode form, or in lower case."""
-    found, _ = find_words(words, vocabulary)
+    found = find_words(words, vocabulary)
     lower = {word: word.lower() for word in words if word not in found}
-    folded, _ = find_words(lower.values(), vocabulary)
+    folded = find_words(lower.values(), vocabulary)
     return found | {word: folded[form] for word, form in lower.items() if form in folded}

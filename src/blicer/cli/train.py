@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import warnings
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -167,7 +168,7 @@ def pairs(
     if lexicon is not None:
         indices = seed_indices(loaded.source, loaded.target, lexicon)
         coverage = lexicon.coverage(loaded.source, loaded.target)
-        facts["coverage"] = coverage.to_dict()
+        facts["coverage"] = asdict(coverage)
         for line in coverage.lines():
             note(line)
     built = training_pairs(pair, loaded, indices, chosen)
