@@ -57,7 +57,6 @@ def test_inspect_dictionary(run, seeds: Path) -> None:
     assert facts["kind"] == "dictionary"
     assert facts["separator"] == "tab"
     assert (facts["pairs"], facts["source_words"], facts["target_words"]) == (5, 4, 5)
-    assert (facts["source_script"], facts["target_script"]) == ("Latin", "Cyrillic")
     assert (facts["targets_per_word"], facts["most_targets"]) == (1.25, 2)
     assert (facts["expressions"], facts["identical"]) == (1, 0)
     assert facts["sample"][0] == ["cat", "кот"]
@@ -266,10 +265,7 @@ def test_evaluate_errors_are_one_sentence(run, test_file: Path, tmp_path: Path) 
     for arguments, phrase in (
         ((tmp_path / "none", test_file), "does not exist"),
         ((tmp_path, test_file), "neither a space nor a translator"),
-        ((test_file, test_file), "neither a space nor a translator (vector files go with --source"),
-        ((tmp_path,), "test dictionary is missing"),
-        ((test_file, "--source", "a.vec"), "--source and --target go together"),
-        ((tmp_path, test_file, "--source", "a", "--target", "b"), "not both"),
+        ((test_file, test_file), "neither a space nor a translator (see blicer align files"),
         ((tmp_path, tmp_path / "no.tsv"), "No such file"),
         ((tmp_path, test_file, "--per-query", test_file / "x.tsv"), "cannot be written"),
     ):
@@ -278,20 +274,6 @@ def test_evaluate_errors_are_one_sentence(run, test_file: Path, tmp_path: Path) 
         assert phrase in outcome.err
         assert outcome.out == ""
         assert "Traceback" not in outcome.err
-
-
-def test_evaluate_two_vector_files(run, test_file: Path, tmp_path: Path) -> None:
-    # 'vache' is the third target word: out of vocabulary once two words are read.
-    for name, side in (("en.vec", GOOD.source), ("fr.vec", GOOD.target)):
-        rows = (
-            f"{w} {' '.join(map(str, v))}\n" for w, v in zip(side.words, side.unit, strict=True)
-        )
-        (tmp_path / name).write_text("".join(rows))
-    files = ("--source", tmp_path / "en.vec", "--target", tmp_path / "fr.vec")
-    result = json.loads(run("evaluate", *files, test_file, "--json").out)
-    assert (result["forward"]["p@1"], result["forward"]["queries"]) == (1.0, 3)
-    result = json.loads(run("evaluate", *files, "--max-words", 2, test_file, "--json").out)
-    assert (result["forward"]["p@1"], result["forward"]["queries"]) == (1.0, 2)
 
 
 def test_saved_folders_go_to_their_loaders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

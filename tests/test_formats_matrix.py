@@ -146,13 +146,6 @@ def test_broken_torch_files(tmp_path: Path) -> None:
         Embeddings.load(path)
 
 
-def test_legacy_torch_file(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
-    torch.save(torch.from_numpy(MATRIX), tmp_path / "x.pt", _use_new_zipfile_serialization=False)
-    (tmp_path / "x.vocab.txt").write_text("a\nb\nc\n")
-    np.testing.assert_array_equal(Embeddings.load(tmp_path / "x.pt").vectors, MATRIX)
-
-
 # Safetensors
 
 

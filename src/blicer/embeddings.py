@@ -97,16 +97,6 @@ class Embeddings:
             progress.note(f"{path}: {line}")
         return cls._trusted(words, vectors, language or report.language, report)
 
-    @classmethod
-    def from_gensim(cls, vectors: Any, language: str | None = None) -> Embeddings:
-        """From a gensim ``KeyedVectors`` (or a model that has one as ``.wv``)."""
-        vectors = getattr(vectors, "wv", vectors)
-        words = getattr(vectors, "index_to_key", None)
-        matrix = getattr(vectors, "vectors", None)
-        if words is None or matrix is None:
-            raise InputError(f"expected gensim 4's KeyedVectors, found {type(vectors).__name__}")
-        return cls(words, matrix, language)
-
     def save(self, path: str | Path) -> None:
         """Write word2vec text (``.vec``, ``.txt``, also with ``.gz``), else a safetensors file."""
         path = Path(path)

@@ -19,7 +19,7 @@ from blicer.errors import FileError
 from blicer.files import digest, read_json, write_json
 
 # Names of stages, with the files that stand beside them (checkpoints, times, temporary folders).
-_STAGE = re.compile(r"\.?(?:(?:space|pairs|reranker|c2)-)?[0-9a-f]{16,24}(?:\..*)?")
+_STAGE = re.compile(r"\.?(?:(?:space|reranker|c2)-)?[0-9a-f]{16,24}(?:\..*)?")
 
 
 def stage_folder(work: Path, kind: str, *inputs: Any) -> Path:

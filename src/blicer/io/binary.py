@@ -79,7 +79,6 @@ def _word2vec_rows(
 
 _NEWEST_VERSION = 12
 _END_OF_SENTENCE = b"</s>"
-_SUPERVISED = 3
 _FNV_START, _FNV_PRIME = np.uint32(2166136261), np.uint32(16777619)
 
 
@@ -141,9 +140,7 @@ def _open_fasttext(path: Path) -> FastText:
             raise ValueError("no fastText magic number")
         if version > _NEWEST_VERSION:
             raise FileError(path, f"is fastText version {version}; known up to {_NEWEST_VERSION}")
-        dim, _, _, _, _, _, _, kind, bucket, minn, maxn, _, _ = unpack("<12id")
-        if version == 11 and kind == _SUPERVISED:
-            maxn = 0  # these used no character n-grams, whatever they say
+        dim, *_, bucket, minn, maxn, _, _ = unpack("<12id")
         entries, count, _, _, pruned = unpack("<3i2q")
         if dim < 1 or bucket < 0 or minn < 0 or not 0 <= count <= entries:
             raise ValueError("impossible settings")

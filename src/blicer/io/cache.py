@@ -36,7 +36,8 @@ def cached_load(
         source = path.resolve()
         state = _state(source)
         place = digest(os.fsencode(source), length=20)
-        name = f"{place}-{digest(state, length=20)}-{digest(_VERSION, max_words, lowercase, length=20)}"
+        options = digest(_VERSION, max_words, lowercase, length=20)
+        name = f"{place}-{digest(state, length=20)}-{options}"
         file = cache_folder() / "vectors" / f"{name}.safetensors"
         if file.is_file() and (found := _read(source, file)) is not None:
             return found

@@ -59,7 +59,10 @@ _DICTIONARY = {
     "lowercased": ("pair", "folded to lower case"),
     "score": ("line", "with a score after the pair; not used"),
     "extra_column": ("line", "with further columns, which were not read"),
-    "separator": ("target", "with separators inside, kept whole (give each word a line of its own)"),
+    "separator": (
+        "target",
+        "with separators inside, kept whole (put each word on its own line)",
+    ),
 }
 _SENTENCES = {**_DROPPED, **_NOTED, **_DICTIONARY}
 _EXAMPLES_KEPT = 5
@@ -270,7 +273,6 @@ class Collector:
 
 FASTTEXT_MAGIC = struct.pack("<i", 793712314)
 NPY_MAGIC = b"\x93NUMPY"
-_TORCH_LEGACY = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."
 _SNIFFED = 1 << 16
 HEADER = re.compile(rb"[ \t]*(\d{1,15})[ \t]+(\d{1,9})[ \t\r]*")  # word2vec's: words, dimension
 _NUMBER = re.compile(rb"(?i)[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?(nan|inf|infinity)")
@@ -299,8 +301,7 @@ def recognise_format(path: Path) -> str:
             return "npy"
         if stream.start[3:9] == b"\0\0\0\0\0{":  # the length of a JSON header, below 16 MB
             return "safetensors"
-        zipped = stream.compression == "zip" and _is_torch_archive(path)
-        if zipped or stream.start.startswith(_TORCH_LEGACY):
+        if stream.compression == "zip" and _is_torch_archive(path):
             return "torch"
         head = stream.peek(_SNIFFED)
     if not head:
