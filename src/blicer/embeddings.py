@@ -133,8 +133,6 @@ class Embeddings:
 
     def head(self, n: int) -> Embeddings:
         """The ``n`` most frequent words (all, if there are fewer); shares memory."""
-        if n < 0:
-            raise InputError(f"head(n) needs n of at least 0, found {n}")
         if n >= len(self):
             return self
         return self._trusted(self.words[:n], self.vectors[:n], self.language, self.report)

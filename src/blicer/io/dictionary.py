@@ -50,15 +50,15 @@ def read_dictionary(
     pairs: Counter[Pair] = Counter()
     for (number, text), row in zip(content[skipped:], rows[skipped:], strict=True):
         try:
-            written = _source_and_target(row, delimiter, report)
+            source, target = _source_and_target(row, delimiter)
         except InputError as error:
             report.count("unreadable", f"line {number} ({error}: {_short(text)})")
             continue
-        pair = (written[0].lower(), written[1].lower()) if lowercase else written
-        if pair != written:
-            report.count("lowercased")
-        if _SEVERAL_WORDS.search(pair[1]):
-            report.count("separator", _short(pair[1]))
+        pair = (source.lower(), target.lower()) if lowercase else (source, target)
+        if any(row[2:]):
+            report.count("extra_column", _short(next(filter(None, row[2:]))))
+        if _SEVERAL_WORDS.search(target):
+            report.count("separator", _short(target))
         if pair in pairs:
             report.count("repeated")
         pairs[pair] += 1
@@ -154,7 +154,7 @@ def _first_is_header(rows: list[list[str]]) -> bool:
     return titled or looks_like_header(*first[:2])
 
 
-def _source_and_target(cells: list[str], delimiter: str, report: LoadReport) -> Pair:
+def _source_and_target(cells: list[str], delimiter: str) -> Pair:
     if not cells:
         raise InputError("a quote is opened and not closed")
     if len(cells) < 2:
@@ -162,11 +162,9 @@ def _source_and_target(cells: list[str], delimiter: str, report: LoadReport) -> 
     source, target, *extra = cells
     if not source or not target:
         raise InputError(f"the {'target' if source else 'source'} is empty")
-    words = [cell for cell in extra if cell and not is_number(cell)]
-    if delimiter == " " and (words or len(cells) > 3):
+    # A score may follow the two words.
+    if delimiter == " " and (len(extra) > 1 or not all(map(is_number, extra))):
         raise InputError(f"{len(cells)} words between spaces; put a tab after the source")
-    if any(extra):
-        report.count("extra_column" if words else "score", _short(words[0]) if words else "")
     return source, target
 
 

@@ -56,8 +56,6 @@ _DICTIONARY = {
     "header": ("", "the first line was taken for a header"),
     "comment": ("line", "beginning with # taken for comments (\\# begins a word with it)"),
     "repeated": ("repeated pair", "kept once (the fit of a map counts them as often as listed)"),
-    "lowercased": ("pair", "folded to lower case"),
-    "score": ("line", "with a score after the pair; not used"),
     "extra_column": ("line", "with further columns, which were not read"),
     "separator": (
         "target",
