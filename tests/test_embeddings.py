@@ -6,7 +6,6 @@ import gzip
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -99,20 +98,10 @@ def test_bad_options(small: Embeddings, tmp_path: Path) -> None:
     small.save(tmp_path / "a.vec")
     with pytest.raises(InputError, match="max_words must be at least 1, found 0"):
         Embeddings.load(tmp_path / "a.vec", max_words=0)
-    with pytest.raises(InputError, match="format must be auto, text"):
-        Embeddings.load(tmp_path / "a.vec", format="wav")
     with pytest.raises(InputError, match="BCP 47"):
         Embeddings.load(tmp_path / "a.vec", language="not a language")
     with pytest.raises(InputError, match="vocabulary= is for matrix files"):
         Embeddings.load(tmp_path / "a.vec", vocabulary=tmp_path / "a.txt")
-
-
-def test_from_gensim() -> None:
-    keyed = SimpleNamespace(index_to_key=["a", "b"], vectors=np.eye(2))
-    assert Embeddings.from_gensim(keyed).words == ["a", "b"]
-    assert Embeddings.from_gensim(SimpleNamespace(wv=keyed), "fi").language == "fi"
-    with pytest.raises(InputError, match="KeyedVectors"):
-        Embeddings.from_gensim([1, 2])
 
 
 @ANY_FILE

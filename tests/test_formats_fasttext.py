@@ -134,11 +134,6 @@ def test_labels_are_no_words(matrix: np.ndarray, tmp_path: Path) -> None:
     path = tmp_path / "model.bin"
     write_model(path, matrix, labels=("__label__x",), model=3)
     assert Embeddings.load(path, lowercase=False).words == WORDS
-    # Classifiers of version 11 used no n-grams even where their settings say so.
-    write_model(path, matrix, labels=("__label__x",), model=3, version=11)
-    np.testing.assert_array_equal(
-        Embeddings.load(path, lowercase=False).vectors, matrix[: len(WORDS)]
-    )
 
 
 def test_broken_models(matrix: np.ndarray, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Matrices and their words: ``.npy``, ContrastiveBLI's pair, safetensors."""
+"""Matrices and their words: ``.npy``, ``.pt``, safetensors."""
 
 from __future__ import annotations
 
@@ -94,40 +94,19 @@ def test_vocabulary_given(tmp_path: Path) -> None:
         Embeddings.load(tmp_path / "en.npy", vocabulary=tmp_path / "numbers.npy")
 
 
-# ContrastiveBLI: np.save of a Python dict or list (a pickle) and torch.save of a tensor
+# torch.save of a tensor
 
 
-def save_objects(path: Path, value: object) -> None:
-    np.save(path, value, allow_pickle=True)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    "vocabulary",
-    [
-        {"c": 2, "a": 0, "b": 1},
-        {0: "a", 2: "c", 1: "b"},
-        np.array(["a", "b", "c"], dtype=object),
-        np.array(["a", "b", "c"]),
-    ],
-    ids=["word to row", "row to word", "objects", "strings"],
-)
-@pytest.mark.parametrize("start", ["en2fr_en_emb.pt", "en2fr_en_voc.npy"])
-def test_contrastive_pair(vocabulary: object, start: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["float32", "bfloat16"])
+def test_torch(kind: str, tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
-    save_objects(tmp_path / "en2fr_en_voc.npy", vocabulary)
-    torch.save(torch.from_numpy(MATRIX), tmp_path / "en2fr_en_emb.pt")
-    found = Embeddings.load(tmp_path / start)
+    torch.save(torch.from_numpy(MATRIX).to(getattr(torch, kind)), tmp_path / "x.pt")
+    with pytest.raises(FileError, match="is a matrix without words"):
+        Embeddings.load(tmp_path / "x.pt")
+    (tmp_path / "x.vocab.txt").write_text("a\nb\nc\n")
+    found = Embeddings.load(tmp_path / "x.pt")
     assert found.words == ["a", "b", "c"]
     np.testing.assert_array_equal(found.vectors, MATRIX)
-
-
-def test_large_dictionary_pickle(tmp_path: Path) -> None:
-    """Long pickles use every size of memo and batch; non-ASCII and repeated objects too."""
-    torch = pytest.importorskip("torch")
-    words = [f"слово{i}" for i in range(3000)]
-    save_objects(tmp_path / "x_voc.npy", {word: i for i, word in enumerate(words)})
-    torch.save(torch.ones(3000, 2, dtype=torch.bfloat16), tmp_path / "x_emb.pt")
-    assert Embeddings.load(tmp_path / "x_emb.pt").words == words
 
 
 class Evil:
@@ -140,70 +119,31 @@ class Evil:
         return (Path.touch, (self.target,))
 
 
-@pytest.mark.parametrize("shape", ["alone", "among words", "as row number"])
-def test_no_pickle_is_executed(shape: str, tmp_path: Path) -> None:
+def test_no_pickle_is_executed(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     target = tmp_path / "executed"
-    evil = Evil(target)
-    value = {
-        "alone": np.array([evil], dtype=object),
-        "among words": np.array(["a", evil, "c"], dtype=object),
-        "as row number": {"a": 0, "b": evil, "c": 2},
-    }[shape]
-    save_objects(tmp_path / "x_voc.npy", value)
-    torch.save(torch.from_numpy(MATRIX), tmp_path / "x_emb.pt")
-    with pytest.raises(FileError, match="is a pickle of more than words"):
-        Embeddings.load(tmp_path / "x_emb.pt")
-    save_objects(tmp_path / "x_voc.npy", {"a": 0, "b": 1, "c": 2})
-    torch.save(evil, tmp_path / "x_emb.pt")
+    words = np.array(["a", Evil(target), "c"], dtype=object)
+    np.save(tmp_path / "words.npy", words, allow_pickle=True)
+    np.save(tmp_path / "en.npy", MATRIX)
+    with pytest.raises(FileError, match="pickled Python objects, which are never executed"):
+        Embeddings.load(tmp_path / "en.npy", vocabulary=tmp_path / "words.npy")
+    torch.save(Evil(target), tmp_path / "x.pt")
     with pytest.raises(FileError, match="holds no plain tensor"):
-        Embeddings.load(tmp_path / "x_emb.pt")
+        Embeddings.load(tmp_path / "x.pt")
     assert not target.exists()
 
 
-@pytest.mark.parametrize(
-    ("vocabulary", "message"),
-    [
-        ({"a": 0, "b": 1, "c": 1}, "row numbers of the words are not 0, 1, 2"),
-        ({"a": 1, "b": 2, "c": 3}, "row numbers of the words are not 0, 1, 2"),
-        ({"a": np.int64(0), "b": np.int32(1)}, "more than words"),
-        ({"a": 0, "b": 1}, "has 2 words but the matrix has 3 rows"),
-        (np.array(["a", 2, "c"], dtype=object), "found int among the words"),
-    ],
-)
-def test_wrong_vocabularies(vocabulary: object, message: str, tmp_path: Path) -> None:
+def test_broken_torch_files(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
-    save_objects(tmp_path / "x_voc.npy", vocabulary)
-    torch.save(torch.from_numpy(MATRIX), tmp_path / "x_emb.pt")
-    with pytest.raises(FileError, match=message):
-        Embeddings.load(tmp_path / "x_emb.pt")
-
-
-def test_broken_pairs(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
-    voc, emb = tmp_path / "x_voc.npy", tmp_path / "x_emb.pt"
-    save_objects(voc, {"a": 0, "b": 1, "c": 2})
-    torch.save([torch.ones(2)], emb)
-    with pytest.raises(FileError, match="expected a 2-d tensor"):
-        Embeddings.load(emb)
-    torch.save(torch.from_numpy(MATRIX), emb)
-    emb.write_bytes(emb.read_bytes()[:300])
-    with pytest.raises(FileError, match="holds no plain tensor"):
-        Embeddings.load(emb)
-    torch.save(torch.from_numpy(MATRIX), emb)
-    voc.write_bytes(voc.read_bytes()[:-20])
-    with pytest.raises(FileError, match=r"is a damaged pickle|more than words"):
-        Embeddings.load(emb)
-    voc.unlink()
-    with pytest.raises(FileError, match="is a matrix without words"):
-        Embeddings.load(emb)
-
-
-def test_legacy_torch_file(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
-    torch.save(torch.from_numpy(MATRIX), tmp_path / "x.pt", _use_new_zipfile_serialization=False)
     (tmp_path / "x.vocab.txt").write_text("a\nb\nc\n")
-    np.testing.assert_array_equal(Embeddings.load(tmp_path / "x.pt").vectors, MATRIX)
+    path = tmp_path / "x.pt"
+    torch.save([torch.ones(2)], path)
+    with pytest.raises(FileError, match="expected a 2-d tensor"):
+        Embeddings.load(path)
+    torch.save(torch.from_numpy(MATRIX), path)
+    path.write_bytes(path.read_bytes()[:300])
+    with pytest.raises(FileError, match="holds no plain tensor"):
+        Embeddings.load(path)
 
 
 # Safetensors

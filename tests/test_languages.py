@@ -37,10 +37,8 @@ def test_the_names_of_the_paper(entry: str) -> None:
         ("az-Cyrl", "азәрбајҹан"),
         ("ku", "kurdî"),  # CLDR: kurdî (kurmancî)
         ("yue", "粵語"),
-        ("zh-yue", "粵語"),
         ("ru-Latn", "русский"),
         ("en-ZZ", "english"),
-        ("ca-valencia", "català"),
     ],
 )
 def test_other_languages_come_from_cldr(tag: str, name: str) -> None:
@@ -66,38 +64,22 @@ def test_other_languages_come_from_cldr(tag: str, name: str) -> None:
         ("sh", "sr-Latn"),
         ("prs", "fa-AF"),
         ("yue", "yue"),
-        ("zh-yue", "yue"),
-        ("ca-VALENCIA", "ca-valencia"),
-        ("de-x-old", "de-x-old"),
     ],
 )
 def test_tags_are_canonical(written: str, canonical: str) -> None:
     assert validate_tag(written) == canonical
 
 
-@pytest.mark.parametrize("tag", ["", "e", "en--us", "und", "mul", "en us", "123", "français!"])
+@pytest.mark.parametrize("tag", ["", "e", "en--us", "und", "mul", "en us", "123", "deutsch"])
 def test_what_is_no_tag(tag: str) -> None:
     with pytest.raises(InputError, match="expected a BCP 47 tag such as 'en'"):
         validate_tag(tag)
-
-
-@pytest.mark.parametrize(("name", "tag"), [("english", "en"), ("German", "de"), ("deutsch", "de")])
-def test_a_name_instead_of_a_tag_gets_a_suggestion(name: str, tag: str) -> None:
-    with pytest.raises(InputError, match=f"did you mean '{tag}'"):
-        autonym(name)
 
 
 @pytest.mark.parametrize("tag", ["xyz", "grc", "arz"])
 def test_a_language_that_cldr_cannot_name(tag: str) -> None:
     with pytest.raises(InputError, match=f"'{tag}'.*--source-name"):
         autonym(tag)
-
-
-def test_dotted_and_dotless_i() -> None:
-    from blicer.languages import _lower
-
-    assert _lower("IRAK İRAN", "az") == "ırak iran"
-    assert _lower("IRAK", "en") == "irak"
 
 
 def test_a_given_name_wins() -> None:

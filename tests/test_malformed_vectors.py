@@ -223,8 +223,7 @@ REFUSED = [
     Case("header_only.vec", b"5 300\n", error="has a header but no vectors"),
     Case("prose.txt", b"Once upon a time\nthere was a file\n", error="expected a word and its num"),
     Case("dictionary.tsv", b"cat\tchat\ndog\tchien\n", error="expected a word and its numbers"),
-    Case("utf16.vec", GOOD.decode().encode("utf-16"), error="is UTF-16; expected UTF-8"),
-    Case("old_mac.vec", GOOD.replace(b"\n", b"\r"), error="CR line ends"),
+    Case("utf16.vec", GOOD.decode().encode("utf-16"), error="is neither UTF-8 text nor"),
     Case("cut.vec.gz", gzip.compress(GOOD * 50)[:-12], error="gzip archive is broken or cut off"),
     Case("cut.vec.xz", lzma.compress(GOOD * 50)[:-12], error="xz archive is broken or cut off"),
     Case("flipped.gz", gzip.compress(GOOD)[:-8] + bytes(8), error="gzip archive is broken"),
@@ -251,7 +250,6 @@ REFUSED = [
         npy(np.ones((3, 2))),
         error="without words; expected them, one a line, in alone.vocab.txt",
     ),
-    Case("alone_voc.npy", npy(np.array(["a", "b"])), error="expected the vectors that go with"),
     Case("fasttext_cut.bin", struct.pack("<2i", 793712314, 12) + b"\1\0\0\0", error="is cut off"),
     Case("fasttext_new.bin", struct.pack("<2i", 793712314, 99), error="fastText version 99"),
     Case("binary_cut_early.bin", b"5 100\ncat \x01\x02\x03", error="only 0 of 1 entries"),
@@ -267,7 +265,7 @@ REFUSED = [
     Case(
         "header.npy", npy(np.ones((2, 2)))[:20] + b"(((" + npy(np.ones((2, 2)))[23:], error="NumPy"
     ),
-    Case("noise.vec", bytes(range(256)) * 8, error="binary file of an unknown kind"),
+    Case("noise.vec", bytes(range(256)) * 8, error="nor a known binary format"),
 ]
 
 
@@ -307,9 +305,8 @@ def test_refused(case: Case, tmp_path: Path) -> None:
 def test_missing_and_folder(tmp_path: Path) -> None:
     with pytest.raises(FileError, match="does not exist"):
         Embeddings.load(tmp_path / "nowhere.vec")
-    for format in ("auto", "text", "npy", "safetensors"):
-        with pytest.raises(FileError, match="is not a file"):
-            Embeddings.load(tmp_path, format=format)
+    with pytest.raises(FileError, match="is not a file"):
+        Embeddings.load(tmp_path)
 
 
 def test_the_corpus_is_large_enough() -> None:

@@ -22,7 +22,6 @@ from blicer.errors import BlicerError, InputError
 from blicer.lexicon import Lexicon, largest_group
 from blicer.pipeline import LanguagePair, Pairs, make_aligner, train
 from blicer.scorers.cross_encoder import CrossEncoderScorer
-from blicer.training_pairs import COLUMNS
 from blicer.translator import Translator
 from tiny_models import tiny_encoder, two_sides
 
@@ -109,7 +108,7 @@ def test_silver_pairs_keep_clear_of_held_out_words(
     space = chain.fit_space(pair, rest, with_silver)
 
     def positives(reserved: Pairs) -> Pairs:
-        pairs = chain.training_pairs(pair, space, rest, with_silver, reserved=reserved)
+        pairs = chain.training_pairs(space, rest, with_silver, reserved=reserved)
         return np.stack([pairs.source, pairs.target], axis=1)[pairs.is_positive]
 
     for side in (0, 1):
@@ -150,38 +149,6 @@ def test_held_out_pairs_that_share_words_with_the_rest_are_neither_taught_nor_as
     # No target is held out with all its sources: one direction.
     one_way = chain.held_out_view(fitted, every_other, everything, config)
     assert len(one_way.parts) == len(set(every_other[:, 0]))
-
-
-def test_pairs_are_built_once_for_the_same_space_seeds_and_settings(
-    sides: tuple[Embeddings, Embeddings],
-    seeds: Lexicon,
-    config: Config,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Other training seeds, templates and encoders are taught the same pairs."""
-    built = []
-    usual = chain.build_pairs
-    monkeypatch.setattr(chain, "build_pairs", lambda *a, **o: built.append(a) or usual(*a, **o))
-    pair = LanguagePair(*sides, work=tmp_path)
-    rest, held = (part.indices(*sides) for part in seeds.split(0.3, seed=1, share_targets=False))
-
-    def pairs(reserved: Pairs, **changed: Any) -> Any:
-        chosen = config.replace(n_aug=20, space="procrustes", scorers=("spelling",), **changed)
-        space = chain.fit_space(pair, rest, chosen)
-        return chain.training_pairs(pair, space, rest, chosen, reserved=reserved)
-
-    first = pairs(held)
-    again = pairs(held, seed=7, epochs=3)
-    assert len(built) == 1
-    assert (again.scaling, again.report) == (first.scaling, first.report)
-    for name in COLUMNS:
-        np.testing.assert_array_equal(getattr(again, name), getattr(first, name))
-        assert getattr(again, name).dtype == getattr(first, name).dtype
-    pairs(chain.NO_PAIRS)
-    pairs(held, alpha=0.123)
-    pairs(held, n_neg=2)
-    assert len(built) == 4
 
 
 def test_folds_hold_out_every_seed_once() -> None:

@@ -75,16 +75,16 @@ class Embeddings:
         language: str | None = None,
         cache: bool = True,
         vocabulary: str | Path | None = None,
-        format: str = "auto",
     ) -> Embeddings:
-        """Read a vector file. What was dropped or repaired is in ``.report``.
+        """Read a vector file; its format is recognised from its content.
+
+        What was dropped or repaired is in ``.report``.
 
         ``max_words``: keep that many words from the top of the file (default: all).
         ``lowercase``: fold case; the first spelling of a word wins.
         ``language``: BCP 47 tag (default: what the file says, if it does).
         ``cache``: keep parsed vectors in the cache folder, from which the next load maps them.
         ``vocabulary``: word list of a matrix file (default: found beside it).
-        ``format``: one of ``blicer.io.vectors.READERS`` (default: recognised from the content).
         """
         if max_words is not None and max_words < 1:
             raise InputError(f"max_words must be at least 1, found {max_words}")
@@ -92,20 +92,10 @@ class Embeddings:
             validate_tag(language)  # before the work
         found = None if vocabulary is None else Path(vocabulary)
         read = cached_load if cache else load
-        words, vectors, report = read(Path(path), max_words, lowercase, found, format)
+        words, vectors, report = read(Path(path), max_words, lowercase, found)
         for line in report.lines():
             progress.note(f"{path}: {line}")
         return cls._trusted(words, vectors, language or report.language, report)
-
-    @classmethod
-    def from_gensim(cls, vectors: Any, language: str | None = None) -> Embeddings:
-        """From a gensim ``KeyedVectors`` (or a model that has one as ``.wv``)."""
-        vectors = getattr(vectors, "wv", vectors)
-        words = getattr(vectors, "index_to_key", None)
-        matrix = getattr(vectors, "vectors", None)
-        if words is None or matrix is None:
-            raise InputError(f"expected gensim 4's KeyedVectors, found {type(vectors).__name__}")
-        return cls(words, matrix, language)
 
     def save(self, path: str | Path) -> None:
         """Write word2vec text (``.vec``, ``.txt``, also with ``.gz``), else a safetensors file."""
@@ -143,8 +133,6 @@ class Embeddings:
 
     def head(self, n: int) -> Embeddings:
         """The ``n`` most frequent words (all, if there are fewer); shares memory."""
-        if n < 0:
-            raise InputError(f"head(n) needs n of at least 0, found {n}")
         if n >= len(self):
             return self
         return self._trusted(self.words[:n], self.vectors[:n], self.language, self.report)

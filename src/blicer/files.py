@@ -98,8 +98,6 @@ def check_writable(path: str | Path) -> None:
         return
     if path.resolve() == Path.cwd():
         raise FileError(path, "is the folder that this runs in; name another one")
-    if os.path.ismount(path):
-        raise FileError(path, "is a mount point, which cannot be replaced; name a folder in it")
     with _writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=path.parent).close()

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import unicodedata
-from collections import Counter
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -89,8 +86,6 @@ def _dictionary(path: Path, encoding: str | None) -> dict[str, Any]:
         "pairs": len(pairs),
         "source_words": len(sources),
         "target_words": len(targets),
-        "source_script": _script(sources),
-        "target_script": _script(targets),
         "targets_per_word": len(pairs) / len(sources),
         "most_targets": max(map(len, sources.values())),
         "expressions": sum(" " in source or " " in target for source, target in pairs),
@@ -98,10 +93,3 @@ def _dictionary(path: Path, encoding: str | None) -> dict[str, Any]:
         "sample": [list(pair) for pair in pairs[:5]],
         "problems": report.lines(),
     }
-
-
-def _script(words: Iterable[str]) -> str | None:
-    """The script of most words' first letter, as Unicode names it: Latin, Cyrillic, Hebrew..."""
-    letters = (letter for word in words if (letter := next(filter(str.isalpha, word), None)))
-    scripts = Counter(unicodedata.name(letter, "unknown").split()[0] for letter in letters)
-    return scripts.most_common(1)[0][0].capitalize() if scripts else None

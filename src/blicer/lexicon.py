@@ -8,11 +8,11 @@ from __future__ import annotations
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
-from itertools import compress, islice
+from itertools import compress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,7 @@ from blicer.io.vectors import LoadReport
 
 Pair = tuple[str, str]
 Integers = NDArray[np.int64]
-_SAMPLE = 5  # missing words that a coverage report shows
+_SAMPLE = 5  # missing words that are shown
 
 
 class Vocabulary(Protocol):
@@ -42,49 +42,33 @@ class Coverage:
     pairs: int
     pairs_found: int
     source_words: int
-    source_found: int
     target_words: int
-    target_found: int
     queries_found: int
     """Source words that are found and have a found target."""
-    other_form: int
-    """Words found only in the other Unicode form (composed or decomposed accents)."""
     missing_source: tuple[str, ...]
     missing_target: tuple[str, ...]
 
-    @property
-    def fraction(self) -> float:
-        """Share of the source words that can be asked and answered."""
-        return self.queries_found / self.source_words if self.source_words else 0.0
-
     def lines(self) -> list[str]:
         said = [f"{self.pairs_found} of {self.pairs} pairs are in both vocabularies"]
-        for side, words, found, some in (
-            ("source", self.source_words, self.source_found, self.missing_source),
-            ("target", self.target_words, self.target_found, self.missing_target),
+        for side, words, missing in (
+            ("source", self.source_words, self.missing_source),
+            ("target", self.target_words, self.missing_target),
         ):
-            if missing := words - found:
-                sample = ", ".join([*some, *["..."] * (missing > len(some))])
+            if missing:
+                sample = ", ".join([*missing[:_SAMPLE], *["..."] * (len(missing) > _SAMPLE)])
                 where = f"not in the {side} vocabulary: {sample}"
-                said.append(f"{missing} of {words} {side} words are {where}")
-        if self.other_form:
-            form = "found in their other Unicode form (NFC or NFD)"
-            said.append(f"{self.other_form} words were {form}")
+                said.append(f"{len(missing)} of {words} {side} words are {where}")
         return said
 
-    def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "fraction": self.fraction}
 
-
-def find_words(words: Iterable[str], vocabulary: Vocabulary) -> tuple[dict[str, int], int]:
-    """Row of each word that the vocabulary holds, and how many were found in another form only.
+def find_words(words: Iterable[str], vocabulary: Vocabulary) -> dict[str, int]:
+    """Row of each word that the vocabulary holds.
 
     Vector files hold accents composed or decomposed, as their corpus did, so neither the lexicon
     nor the vectors are normalised on reading: the word as written is tried first.
     """
     lookup = vocabulary.lookup
     rows: dict[str, int] = {}
-    other_form = 0
     for word in words:
         if word in lookup:
             rows[word] = lookup[word]
@@ -93,8 +77,7 @@ def find_words(words: Iterable[str], vocabulary: Vocabulary) -> tuple[dict[str, 
             row = next((lookup[form] for form in forms if form in lookup), None)
             if row is not None:
                 rows[word] = row
-                other_form += 1
-    return rows, other_form
+    return rows
 
 
 class Lexicon:
@@ -108,43 +91,23 @@ class Lexicon:
         # How often each pair was listed; the fit of a map counts it as often.
         self.times: Counter[Pair] = Counter(map(_checked, pairs))
         self.pairs: list[Pair] = list(self.times)
-        self.report = (
-            LoadReport() if report is None else report
-        )  # what loading dropped or found odd
+        # What loading dropped or found odd.
+        self.report = LoadReport() if report is None else report
 
     @classmethod
     def load(
-        cls,
-        path: str | Path,
-        *,
-        lowercase: bool = True,
-        encoding: str | None = None,
-        delimiter: str | None = None,
-        header: bool | None = None,
-        columns: tuple[int, int] = (1, 2),
-        split_targets: str | None = None,
+        cls, path: str | Path, *, lowercase: bool = True, encoding: str | None = None
     ) -> Lexicon:
         """Read a TSV, CSV, space-separated, MUSE, XLING or PanLex-BLI file (plain, gz, bz2, xz).
 
-        One pair a line; a word with several targets has several lines. Lines beginning with ``#``
-        are comments. ``.report.lines()`` says which lines could not be read and why.
+        One pair a line, source first; a word with several targets has several lines. Lines
+        beginning with ``#`` are comments. ``.report.lines()`` says which lines could not be read
+        and why.
 
         ``lowercase``: fold case.
         ``encoding``: default UTF-8; bytes that do not fit are an error, not lost pairs.
-        ``delimiter``, ``header``: default: found from the content.
-        ``columns``: where source and target are, counted from 1.
-        ``split_targets``: what separates several translations in one cell (default: cells are kept
-        whole, because expressions contain commas, semicolons and bars).
         """
-        pairs, report = read_dictionary(
-            path,
-            lowercase=lowercase,
-            encoding=encoding,
-            delimiter=delimiter,
-            header=header,
-            columns=columns,
-            split_targets=split_targets,
-        )
+        pairs, report = read_dictionary(path, lowercase=lowercase, encoding=encoding)
         for sentence in report.lines():
             progress.note(f"{path}: {sentence}")
         return cls(pairs, report=report)
@@ -201,16 +164,13 @@ class Lexicon:
 
         See ``split_pairs``. Both parts keep the order of the lexicon.
         """
-        held = split_pairs(self.numbered(), fraction, seed, share_targets=share_targets)
-        rest, part = (Lexicon(compress(self.listed(), rows)) for rows in (~held, held))
-        return rest, part
-
-    def numbered(self) -> Integers:
-        """Index pairs of every pair as often as listed; words are numbered as they first occur."""
         source = {word: row for row, word in enumerate(self.targets)}
         target = {word: row for row, word in enumerate(self._target_words())}
-        rows = [(source[left], target[right]) for left, right in self.listed()]
-        return np.array(rows, dtype=np.int64).reshape(-1, 2)
+        numbered = [(source[left], target[right]) for left, right in self.listed()]
+        pairs = np.array(numbered, dtype=np.int64).reshape(-1, 2)
+        held = split_pairs(pairs, fraction, seed, share_targets=share_targets)
+        rest, part = (Lexicon(compress(self.listed(), rows)) for rows in (~held, held))
+        return rest, part
 
     def _target_words(self) -> dict[str, None]:
         return dict.fromkeys(target for _, target in self.pairs)
@@ -226,8 +186,8 @@ class Lexicon:
 
         Distinct, or as often as they were listed if ``repeated``.
         """
-        source_rows, _ = find_words(self.targets, source)
-        target_rows, _ = find_words(self._target_words(), target)
+        source_rows = find_words(self.targets, source)
+        target_rows = find_words(self._target_words(), target)
         found = [
             (source_rows[left], target_rows[right])
             for left, right in self.listed()
@@ -237,24 +197,19 @@ class Lexicon:
         return np.array(rows, dtype=np.int64).reshape(-1, 2)
 
     def coverage(self, source: Vocabulary, target: Vocabulary) -> Coverage:
-        """What the two vocabularies hold of this lexicon, with some of the missing words."""
+        """What the two vocabularies hold of this lexicon, and what they miss."""
         target_words = self._target_words()
-        source_rows, source_other = find_words(self.targets, source)
-        target_rows, target_other = find_words(target_words, target)
+        source_rows = find_words(self.targets, source)
+        target_rows = find_words(target_words, target)
         found = [pair for pair in self.pairs if pair[0] in source_rows and pair[1] in target_rows]
-        missing_source = (word for word in self.targets if word not in source_rows)
-        missing_target = (word for word in target_words if word not in target_rows)
         return Coverage(
             pairs=len(self.pairs),
             pairs_found=len(found),
             source_words=len(self.targets),
-            source_found=len(source_rows),
             target_words=len(target_words),
-            target_found=len(target_rows),
             queries_found=len({source for source, _ in found}),
-            other_form=source_other + target_other,
-            missing_source=tuple(islice(missing_source, _SAMPLE)),
-            missing_target=tuple(islice(missing_target, _SAMPLE)),
+            missing_source=tuple(word for word in self.targets if word not in source_rows),
+            missing_target=tuple(word for word in target_words if word not in target_rows),
         )
 
 

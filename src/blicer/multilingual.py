@@ -169,7 +169,7 @@ def _without_seeds(
     )
     space, tried = find_space(pair, alone, init)
     silver = alone.replace(n_aug=config.n_aug or SILVER_PAIRS)
-    pairs = training_pairs(pair, space, NO_PAIRS, silver)
+    pairs = training_pairs(space, NO_PAIRS, silver)
     shared: Any = others[0].fitted.scorers[config.scorers.index(CROSS_ENCODER)]
     fitted = Fitted(space, pairs, fit_scorers(pair, space, pairs, alone, shared.reranker))
     view = None

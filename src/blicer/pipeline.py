@@ -10,7 +10,7 @@ finished stage is cached in ``work_dir``, so that the same call goes on after a 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from blicer.align import aligner_class
 from blicer.align.base import Aligner, seed_indices
 from blicer.calibration import Calibration, calibrate
-from blicer.config import PAIRS, TRAINING, Config
+from blicer.config import TRAINING, Config
 from blicer.encoders.loading import encoder_version
 from blicer.errors import InputError
 from blicer.files import digest
@@ -107,7 +107,7 @@ class Prepared:
             "seeds": self.seeds,
             "held_out": len(self.held_out.parts) if self.held_out is not None else 0,
             "refit": self.refit,
-            "pairs": self.fitted.pairs.report.to_dict(),
+            "pairs": asdict(self.fitted.pairs.report),
             **self.notes,
         }
         return Translator(
@@ -287,7 +287,7 @@ def fit(
     parts = []
     for pair, own, held in zip(pairs, seeds, reserved or [NO_PAIRS] * len(pairs), strict=True):
         made = fit_space(pair, own, config) if space is None else space
-        parts.append((pair, made, training_pairs(pair, made, own, config, reserved=held)))
+        parts.append((pair, made, training_pairs(made, own, config, reserved=held)))
     reranker = train_reranker(parts, config) if CROSS_ENCODER in config.scorers else None
     return [Fitted(*part[1:], fit_scorers(*part, config, reranker)) for part in parts]
 
@@ -301,22 +301,11 @@ def fit_space(pair: LanguagePair, seeds: Pairs | None, config: Config) -> Space:
 
 
 def training_pairs(
-    pair: LanguagePair, space: Space, seeds: Pairs, config: Config, *, reserved: Pairs = NO_PAIRS
+    space: Space, seeds: Pairs, config: Config, *, reserved: Pairs = NO_PAIRS
 ) -> TrainingPairs:
     """Positives and hard negatives (docs/method.md §2); notes what was dropped."""
     space.use_k_csls(config.k_csls)
-    folder = None
-    if pair.work is not None:
-        mapped = digest(space.source.vectors, space.target.vectors)
-        inputs = (config.only(PAIRS), config.k_csls, mapped, seeds, reserved)
-        folder = stage_folder(pair.work, "pairs", *inputs)
-    with stage(folder):
-        if folder is not None and folder.is_dir():
-            pairs = TrainingPairs.load(folder)
-        else:
-            pairs = build_pairs(space.retriever, seeds, config, reserved=reserved)
-            if folder is not None:
-                pairs.save(folder)
+    pairs = build_pairs(space.retriever, seeds, config, reserved=reserved)
     for line in pairs.report.lines():
         note(line)
     return pairs

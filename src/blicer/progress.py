@@ -34,10 +34,6 @@ def enable(on: bool = True) -> None:
     _enabled = on
 
 
-def enabled() -> bool:
-    return _enabled
-
-
 def note(message: str) -> None:
     """Print something that the user should know (what was dropped, what was chosen)."""
     if _enabled:

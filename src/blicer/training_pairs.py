@@ -7,15 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from blicer.config import Config
-from blicer.errors import FileError, InputError
-from blicer.files import atomic_folder, read_json, write_json
+from blicer.errors import InputError
 from blicer.neighbours.mining import (
     Pairs,
     as_pairs,
@@ -35,7 +33,6 @@ Integers = npt.NDArray[np.int64]
 KINDS = ("seed", "silver", "negative")
 SEED, SILVER, NEGATIVE = range(len(KINDS))
 COLUMNS = ("source", "target", "score", "scaled", "label", "kind", "weight")
-ARRAYS, ABOUT = "pairs.safetensors", "pairs.json"
 # Scores closer together than this differ by rounding alone (CSLS lies in [-4, 4], in float32).
 _NO_SPREAD = 1e-6
 
@@ -124,9 +121,6 @@ class PairsReport:
             f"{self.examples} training examples, with repeats and in both orders",
         ]
 
-    def to_dict(self) -> dict[str, int]:
-        return asdict(self)
-
 
 @dataclass(frozen=True)
 class TrainingPairs:
@@ -152,30 +146,6 @@ class TrainingPairs:
     def only(self, rows: npt.NDArray[np.bool_]) -> TrainingPairs:
         """Some of the pairs; scaling and report stay those of all."""
         return replace(self, **{name: getattr(self, name)[rows] for name in COLUMNS})
-
-    def save(self, folder: Path) -> None:
-        from safetensors.numpy import save_file
-
-        about = {"scaling": self.scaling.to_dict(), "report": self.report.to_dict()}
-        with atomic_folder(folder) as temporary:
-            arrays = {name: np.ascontiguousarray(getattr(self, name)) for name in COLUMNS}
-            save_file(arrays, temporary / ARRAYS)
-            write_json(temporary / ABOUT, about)
-
-    @classmethod
-    def load(cls, folder: Path) -> TrainingPairs:
-        from safetensors import SafetensorError
-        from safetensors.numpy import load_file
-
-        about = read_json(folder / ABOUT)
-        try:
-            return cls(
-                **load_file(folder / ARRAYS),
-                scaling=Scaling.from_dict(about["scaling"]),
-                report=PairsReport(**about["report"]),
-            )
-        except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
-            raise FileError(folder, f"cannot be read as training pairs ({error})") from error
 
     def examples(
         self,

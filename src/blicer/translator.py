@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,8 +49,6 @@ class Translation:
     word: str
     candidates: tuple[Candidate, ...]
     known: bool = True
-    near: tuple[str, ...] = ()
-    """Near spellings in the vocabulary, when the word is not in it."""
 
     @property
     def best(self) -> str | None:
@@ -210,8 +207,7 @@ class Translator:
                     sure = [a for a in next(answers) if (a.confidence or 0.0) >= min_confidence]
                     yield Translation(word, tuple(sure))
                 else:
-                    near = near_spellings(word, asked.words)
-                    yield Translation(word, (), known=False, near=near)
+                    yield Translation(word, (), known=False)
 
     def check_request(self, k: int, min_confidence: float) -> None:
         """Wrong values of ``k`` and ``min_confidence`` raise ``InputError``."""
@@ -278,20 +274,9 @@ def read_translator(folder: Path) -> dict[str, Any]:
     return read_marker(folder, DESCRIPTION, FORMAT, VERSION, "a translator")
 
 
-def near_spellings(word: str, vocabulary: Sequence[str], n: int = 5) -> tuple[str, ...]:
-    """Words of the vocabulary that look like ``word``, frequent ones first among equals."""
-    letters = set(word.lower())
-    alike = [
-        other
-        for other in vocabulary
-        if abs(len(other) - len(word)) <= 2 and len(letters.symmetric_difference(other)) <= 4
-    ]
-    return tuple(get_close_matches(word.lower(), alike, n=n, cutoff=0.7))
-
-
 def _find(words: Sequence[str], vocabulary: Embeddings) -> dict[str, int]:
     """Row of each word that is there as written, in another Unicode form, or in lower case."""
-    found, _ = find_words(words, vocabulary)
+    found = find_words(words, vocabulary)
     lower = {word: word.lower() for word in words if word not in found}
-    folded, _ = find_words(lower.values(), vocabulary)
+    folded = find_words(lower.values(), vocabulary)
     return found | {word: folded[form] for word, form in lower.items() if form in folded}

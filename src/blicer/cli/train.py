@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import warnings
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -167,10 +168,10 @@ def pairs(
     if lexicon is not None:
         indices = seed_indices(loaded.source, loaded.target, lexicon)
         coverage = lexicon.coverage(loaded.source, loaded.target)
-        facts["coverage"] = coverage.to_dict()
+        facts["coverage"] = asdict(coverage)
         for line in coverage.lines():
             note(line)
-    built = training_pairs(pair, loaded, indices, chosen)
+    built = training_pairs(loaded, indices, chosen)
     # Without repeats, the first half of the examples is every pair once, in the first order.
     shown = built.examples(*words, chosen.template, names, repeat=False)
     columns = [*(getattr(built, name) for name in ARRAYS), shown.left, shown.right]
@@ -182,7 +183,7 @@ def pairs(
     note(f"wrote {len(built)} pairs to {output}")
     if as_json:
         facts |= {"scaling": built.scaling.to_dict(), "config": chosen.to_dict()}
-        options.echo_json({"output": str(output), **built.report.to_dict(), **facts})
+        options.echo_json({"output": str(output), **asdict(built.report), **facts})
 
 
 @app.command()

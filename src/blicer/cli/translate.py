@@ -74,17 +74,12 @@ def _shown(value: Any) -> str:
 @app.command()
 def evaluate(
     system: Annotated[Path, Argument(metavar="SYSTEM", help="Folder of a space or translator.")],
-    test: Annotated[Path | None, Argument(metavar="TEST", help="Test dictionary.")] = None,
-    source: Annotated[Path | None, Option(help="Source vectors, instead of SYSTEM.")] = None,
-    target: Annotated[Path | None, Option(help="Target vectors, instead of SYSTEM.")] = None,
-    max_words: options.MaxWords = None,
+    test: Annotated[Path, Argument(metavar="TEST", help="Test dictionary.")],
     compare: Annotated[Path | None, Option(help="Other system: paired bootstrap test.")] = None,
     per_query: Annotated[Path | None, Option(help="TSV file for every query's rank.")] = None,
-    min_p1: Annotated[float | None, Option(min=0, max=1, help="Exit code 1 if below.")] = None,
     bootstrap: Annotated[int, Option(min=0, help="Draws for the intervals.")] = 1000,
     seed: Annotated[int, Option(min=0, help="Seed of the draws.")] = 0,
     keep_case: options.KeepCase = False,
-    split_targets: Annotated[str | None, Option(help="Between the targets in a cell.")] = None,
     encoding: options.Encoding = None,
     as_json: options.AsJson = False,
 ) -> None:
@@ -92,35 +87,20 @@ def evaluate(
 
     Over the queries that are in the vocabularies, and over all queries.
 
-    Example: `blicer evaluate en-fr.space test.en-fr.tsv --json`
+    Vectors that share a space already become a folder by `blicer align files`.
 
-    Example: `blicer evaluate --source en.vec --target fr.vec test.en-fr.tsv`
+    Example: `blicer evaluate en-fr.space test.en-fr.tsv --json`
     """
     from blicer.evaluation import compare as compare_evaluations
 
-    if (source is None) != (target is None):
-        raise InputError("--source and --target go together: one vector file for each language")
-    if source is not None and test is not None:
-        raise InputError("give either SYSTEM, or --source and --target, not both")
-    test_file = test if source is None else system
-    if test_file is None:
-        raise InputError("the test dictionary is missing: blicer evaluate SYSTEM TEST")
     if per_query is not None:
         check_writable(per_query)
-    lexicon = blicer.Lexicon.load(
-        test_file, lowercase=not keep_case, encoding=encoding, split_targets=split_targets
-    )
-    if source is not None and target is not None:
-        left = options.load_vectors(source, None, max_words, keep_case)
-        right = options.load_vectors(target, None, max_words, keep_case)
-        first: Any = blicer.Space(left, right, method="files")
-        name = f"{source}, {target}"
-    else:
-        name, first = str(system), load_system(system)
+    lexicon = blicer.Lexicon.load(test, lowercase=not keep_case, encoding=encoding)
+    name, first = str(system), load_system(system)
     for sentence in lexicon.coverage(first.source, first.target).lines():
         note(sentence)
     result = blicer.evaluate(first, lexicon, bootstrap=bootstrap, seed=seed)
-    output: dict[str, Any] = {"system": name, "test": str(test_file), **result.to_dict()}
+    output: dict[str, Any] = {"system": name, "test": str(test), **result.to_dict()}
     tables = [result.table(name)]
     if compare is not None:
         other = blicer.evaluate(load_system(compare), lexicon, bootstrap=bootstrap, seed=seed)
@@ -134,9 +114,6 @@ def evaluate(
         options.echo_json(output)
     else:
         options.echo_tables(*tables)
-    if min_p1 is not None and result.forward["p@1"] < min_p1:
-        note(f"forward P@1 is {result.forward['p@1']:.3f}, below {min_p1}")
-        raise Exit(EXIT_FAILURE)
 
 
 def load_system(path: Path) -> Any:
@@ -146,8 +123,7 @@ def load_system(path: Path) -> Any:
         return blicer.Translator.load(path)
     if kind == "space":
         return blicer.Space.load(path)
-    needed = "vector files go with --source and --target"
-    raise FileError(path, f"is neither a space nor a translator ({needed})")
+    raise FileError(path, "is neither a space nor a translator (see blicer align files)")
 
 
 def _write_per_query(path: Path, system: Any, lexicon: blicer.Lexicon, result: Evaluation) -> None:
@@ -211,8 +187,7 @@ def translate(
 
 def _answer(entry: Translation) -> str:
     if not entry.known:
-        near = f"; near: {', '.join(entry.near)}" if entry.near else ""
-        return f"(not in the vocabulary{near})"
+        return "(not in the vocabulary)"
     cells = []
     for candidate in entry.candidates:
         sure = "" if candidate.confidence is None else f" ({candidate.confidence:.2f})"

@@ -33,45 +33,37 @@ def read_word2vec(path: Path, report: LoadReport, _: Path | None = None) -> Iter
             problem = f"its header says dimension {dim}, {count} words; it is damaged"
             raise FileError(path, f"{problem}, or no vectors")
         # The header may lie: never reserve more rows than the file has bytes for.
-        room = 1 << 20 if stream.compression else path.stat().st_size // (4 * dim) + 1
-        found = 0
-        for raw, vectors in _word2vec_rows(stream, count, dim, report):
-            more = {"expected": min(count, room), "position": stream.position()}
-            yield Batch.decoded(raw, vectors, "word", first=found + 1, **more)
-            found += len(raw)
+        width = 4 * dim
+        room = 1 << 20 if stream.compression else path.stat().st_size // width + 1
+        data, at, found, ended = b"", 0, 0, False
+        while found < count and not ended:
+            words: list[bytes] = []
+            vectors = np.empty((min(_BATCH, count - found), dim), dtype=np.float32)
+            while len(words) < len(vectors):
+                space = data.find(b" ", at)
+                if space < 0 or space + 1 + width > len(data):
+                    if more := stream.read(max(_READ_BYTES, width)):
+                        data, at = data[at:] + more, 0
+                        continue
+                    ended = True
+                    break
+                if space - at > _LONGEST_WORD:
+                    where = f"word {found + len(words) + 1}"
+                    raise FileError(path, f"is damaged: {where} has over {_LONGEST_WORD} bytes")
+                vectors[len(words)] = np.frombuffer(data, "<f4", dim, space + 1)
+                # word2vec ends each vector with a line end, gensim does not.
+                words.append(data[at:space].lstrip(b"\n"))
+                at = space + 1 + width
+            numbers = {"first": found + 1, "expected": min(count, room)}
+            rows = vectors[: len(words)]
+            yield Batch.decoded(words, rows, "word", position=stream.position(), **numbers)
+            found += len(words)
+        more_follows = (data[at:] + stream.read(1)).strip(b"\n")
+    if ended and more_follows:
+        report.count("truncated", f"word {found + 1}")
     if found != count:
         report.count("header_count", f"it says {count:,}, the file has {found:,}")
-
-
-def _word2vec_rows(
-    stream: Stream, count: int, dim: int, report: LoadReport
-) -> Iterator[tuple[list[bytes], np.ndarray]]:
-    """Words and their rows, some at a time."""
-    width = 4 * dim
-    data, at, found, ended = b"", 0, 0, False
-    while found < count and not ended:
-        words: list[bytes] = []
-        vectors = np.empty((min(_BATCH, count - found), dim), dtype=np.float32)
-        while len(words) < len(vectors):
-            space = data.find(b" ", at)
-            if space < 0 or space + 1 + width > len(data):
-                if more := stream.read(max(_READ_BYTES, width)):
-                    data, at = data[at:] + more, 0
-                    continue
-                if data[at:].strip(b"\n"):
-                    report.count("truncated", f"word {found + len(words) + 1}")
-                ended = True
-                break
-            if space - at > _LONGEST_WORD:
-                where = f"word {found + len(words) + 1}"
-                raise FileError(stream.path, f"is damaged: {where} has over {_LONGEST_WORD} bytes")
-            vectors[len(words)] = np.frombuffer(data, "<f4", dim, space + 1)
-            # word2vec ends each vector with a line end, gensim does not.
-            words.append(data[at:space].lstrip(b"\n"))
-            at = space + 1 + width
-        yield words, vectors[: len(words)]
-        found += len(words)
-    if not ended and (data[at:].strip(b"\n") or stream.read(1).strip(b"\n")):
+    elif more_follows:
         report.count("header_count", f"it says {count:,}, and more follows")
 
 
@@ -79,7 +71,6 @@ def _word2vec_rows(
 
 _NEWEST_VERSION = 12
 _END_OF_SENTENCE = b"</s>"
-_SUPERVISED = 3
 _FNV_START, _FNV_PRIME = np.uint32(2166136261), np.uint32(16777619)
 
 
@@ -141,9 +132,7 @@ def _open_fasttext(path: Path) -> FastText:
             raise ValueError("no fastText magic number")
         if version > _NEWEST_VERSION:
             raise FileError(path, f"is fastText version {version}; known up to {_NEWEST_VERSION}")
-        dim, _, _, _, _, _, _, kind, bucket, minn, maxn, _, _ = unpack("<12id")
-        if version == 11 and kind == _SUPERVISED:
-            maxn = 0  # these used no character n-grams, whatever they say
+        dim, *_, bucket, minn, maxn, _, _ = unpack("<12id")
         entries, count, _, _, pruned = unpack("<3i2q")
         if dim < 1 or bucket < 0 or minn < 0 or not 0 <= count <= entries:
             raise ValueError("impossible settings")

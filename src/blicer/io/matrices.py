@@ -1,15 +1,12 @@
-"""Matrices and their words: ``.npy``, ContrastiveBLI's ``.pt`` and ``.npy`` pair, safetensors."""
+"""Matrices and their words: ``.npy`` or ``.pt`` beside a vocabulary, safetensors with both."""
 
 from __future__ import annotations
 
-import io
 import json
-import pickletools
 import struct
 import tokenize
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
@@ -25,37 +22,29 @@ _DAMAGED = (ValueError, OSError, EOFError, SyntaxError, MemoryError, tokenize.To
 
 
 def read_npy(path: Path, _: LoadReport, vocabulary: Path | None) -> Iterator[Batch]:
-    matrix = read_matrix(path).astype(np.float32, copy=False)  # float32 stays mapped
-    yield _with_words(matrix, vocabulary or _find_vocabulary(path))
-
-
-def read_matrix(path: Path) -> np.ndarray:
-    """A 2-d array of numbers, mapped where the file allows it. Never unpickles."""
-    try:
-        matrix = np.load(path, mmap_mode="r", allow_pickle=False)
-    except _DAMAGED as error:
-        if "object" in str(error).lower():
-            problem = "holds pickled Python objects, which are never executed; save numbers only"
-            raise FileError(path, problem) from error
-        raise FileError(path, f"is not a complete NumPy array ({error})") from error
-    if not isinstance(matrix, np.ndarray):
-        raise FileError(path, "holds several arrays; expected one .npy matrix")
+    matrix = _load_array(path)
     if matrix.ndim != 2 or matrix.dtype.kind not in "fiu" or 0 in matrix.shape:
         found = f"shape {matrix.shape} of {matrix.dtype}"
         raise FileError(path, f"expected a 2-d array of numbers, one row a word; found {found}")
-    return matrix
+    matrix = matrix.astype(np.float32, copy=False)  # float32 stays mapped
+    yield _with_words(matrix, vocabulary or _find_vocabulary(path))
+
+
+def _load_array(path: Path) -> np.ndarray:
+    """One array, mapped where the file allows it. Never unpickles."""
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except _DAMAGED as error:
+        if "object" in str(error).lower():
+            problem = "holds pickled Python objects, which are never executed; save words as text"
+            raise FileError(path, f"{problem} and numbers only as an array") from error
+        raise FileError(path, f"is not a complete NumPy array ({error})") from error
+    if not isinstance(array, np.ndarray):
+        raise FileError(path, "holds several arrays; expected one .npy array")
+    return array
 
 
 def read_torch(path: Path, _: LoadReport, vocabulary: Path | None) -> Iterator[Batch]:
-    if path.name.endswith("_voc.npy"):
-        vocabulary = vocabulary or path
-        path = path.with_name(path.name.removesuffix("_voc.npy") + "_emb.pt")
-    yield _with_words(_read_tensor(path), vocabulary or _find_vocabulary(path))
-
-
-def _read_tensor(path: Path) -> np.ndarray:
-    if not path.is_file():
-        raise FileError(path, "does not exist; expected the vectors that go with the words")
     import torch
 
     try:
@@ -66,19 +55,18 @@ def _read_tensor(path: Path) -> np.ndarray:
     found = tuple(value.shape) if isinstance(value, torch.Tensor) else type(value).__name__
     if len(found) != 2 or 0 in found or value.is_complex():
         raise FileError(path, f"expected a 2-d tensor, one row a word; found {found}")
-    matrix: np.ndarray = value.detach().to(torch.float32).contiguous().numpy()
-    return matrix
+    matrix = value.detach().to(torch.float32).contiguous().numpy()
+    yield _with_words(matrix, vocabulary or _find_vocabulary(path))
 
 
 # The words of a matrix
 
 
 def _find_vocabulary(matrix_path: Path) -> Path:
-    """The vocabulary file beside ``en.npy`` or ``en.pt``; ``x_voc.npy`` beside ``x_emb.pt``."""
+    """The vocabulary file beside ``en.npy`` or ``en.pt``."""
     endings = (".vocab.txt", ".vocab", ".words.txt", ".words", ".txt")
     candidates = [matrix_path.with_suffix(ending) for ending in endings]
-    pair = matrix_path.with_name(matrix_path.name.removesuffix("_emb.pt") + "_voc.npy")
-    for candidate in (pair, *candidates):
+    for candidate in candidates:
         if candidate.is_file():
             return candidate
     problem = f"is a matrix without words; expected them, one a line, in {candidates[0].name}"
@@ -88,80 +76,25 @@ def _find_vocabulary(matrix_path: Path) -> Path:
 def _with_words(matrix: np.ndarray, vocabulary: Path) -> Batch:
     """The matrix with its words: one a line, or a NumPy array of them."""
     with Stream(vocabulary) as stream:
-        data = stream.read_all()
-    if data.startswith(NPY_MAGIC):
-        raw = [word.encode("utf-8", "surrogatepass") for word in _array_words(vocabulary, data)]
+        is_array = stream.start.startswith(NPY_MAGIC)
+        data = b"" if is_array else stream.read_all()
+    if is_array:
+        array = _load_array(vocabulary)
+        if array.dtype.kind != "U" or array.ndim != 1:
+            found = f"{array.ndim}-d of {array.dtype}"
+            raise FileError(vocabulary, f"expected a 1-d array of strings, found {found}")
+        raw = [word.encode("utf-8", "surrogatepass") for word in array.tolist()]
+    elif b"\0" in data[:4096]:
+        raise FileError(vocabulary, "is not a text file; expected one UTF-8 word a line")
     else:
-        raw = _lines(vocabulary, data, len(matrix))
+        raw = data.removeprefix(BOM).removesuffix(b"\n").split(b"\n")
+        while len(raw) > len(matrix) and not raw[-1].strip():
+            raw.pop()
+        raw = [line.removesuffix(b"\r") if line.strip() else b"" for line in raw]
     if len(raw) != len(matrix):
         problem = f"has {len(raw):,} words but the matrix has {len(matrix):,} rows"
         raise FileError(vocabulary, problem)
     return Batch.decoded(raw, matrix, "row", whole=True)
-
-
-def _lines(path: Path, data: bytes, rows: int) -> list[bytes]:
-    if b"\0" in data[:4096]:
-        raise FileError(path, "is not a text file; expected one UTF-8 word a line")
-    lines = data.removeprefix(BOM).removesuffix(b"\n").split(b"\n")
-    while len(lines) > rows and not lines[-1].strip():
-        lines.pop()
-    return [line.removesuffix(b"\r") if line.strip() else b"" for line in lines]
-
-
-def _array_words(path: Path, data: bytes) -> list[str]:
-    try:
-        array = np.load(io.BytesIO(data), allow_pickle=False)
-    except _DAMAGED as error:
-        if "pickle" in str(error):
-            return _pickled_words(path, data)
-        raise FileError(path, f"is not a readable NumPy array ({error})") from error
-    if array.dtype.kind != "U" or array.ndim != 1:
-        found = f"{array.ndim}-d of {array.dtype}"
-        raise FileError(path, f"expected a 1-d array of strings, found {found}")
-    return [str(word) for word in array]
-
-
-# Opcodes that push a word or a row number, and those that only put them into lists and dicts.
-_LITERALS = frozenset("SHORT_BINUNICODE BINUNICODE BINUNICODE8 BININT BININT1 BININT2".split())
-_STRUCTURE = frozenset(
-    "MARK APPEND APPENDS SETITEM SETITEMS TUPLE BUILD STOP FRAME MEMOIZE BINPUT LONG_BINPUT".split()
-)
-
-
-def _pickled_words(path: Path, data: bytes) -> list[str]:
-    """The words of a pickled array of words, or of one dict (word -> row, or row -> word).
-
-    The opcodes are read in sequence, never executed. The objects of the array follow the first
-    empty list; what stands before it only says that this is an array.
-    """
-    file = io.BytesIO(data)
-    items: list[Any] = []
-    in_objects = is_dict = False
-    try:
-        np.lib.format.read_magic(file)
-        np.lib.format.read_array_header_1_0(file)
-        for opcode, argument, _ in pickletools.genops(file):
-            if not in_objects:
-                in_objects = opcode.name == "EMPTY_LIST"
-            elif opcode.name in _LITERALS:
-                items.append(argument)
-            elif opcode.name == "EMPTY_DICT":
-                is_dict = True
-            elif opcode.name not in _STRUCTURE:
-                raise ValueError(f"opcode {opcode.name}")
-        if is_dict:
-            pairs = list(zip(items[::2], items[1::2], strict=True))
-            rows = {row: word for word, row in pairs if isinstance(row, int)} or dict(pairs)
-            if rows.keys() != set(range(len(pairs))):
-                raise ValueError("the row numbers of the words are not 0, 1, 2, …")
-            items = [rows[row] for row in range(len(rows))]
-        for word in items:
-            if not isinstance(word, str):
-                raise ValueError(f"found {type(word).__name__} among the words")
-    except ValueError as error:
-        problem = f"is a pickle of more than words, or damaged ({error}); save the words as text"
-        raise FileError(path, f"{problem}, one a line, and give vocabulary=") from error
-    return items
 
 
 # Safetensors. The safetensors package checks a file, but copies what can be mapped.

@@ -1,6 +1,6 @@
 """Word vectors as text: a word and its numbers on each line, with or without word2vec's header.
 
-Regular lines are parsed as whole blocks, in threads; every other line is read by ``read_line``.
+Blocks of regular lines are parsed at once, in threads; ``read_line`` reads every other line.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import re
 from collections import Counter, deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -39,32 +38,30 @@ def read_text(path: Path, report: LoadReport, _: Path | None = None) -> Iterator
         complete = len(sample) < _SAMPLE_BYTES
         if sample.startswith(BOM):
             sample = sample.removeprefix(stream.read(len(BOM)))
-        layout = recognise_layout(path, sample, complete=complete)
+        dim, header = recognise_layout(path, sample, complete=complete)
         # From the length of the first lines; the header is no basis for reserving memory.
         lines = path.stat().st_size * max(1, sample.count(b"\n")) / len(sample)
         expected = (int(1.03 * lines) + 16) * (1 if stream.compression is None else 3)
-        if layout.header is not None and layout.header[1] != layout.dim:
-            found = f"it says {layout.header[1]:,}, the lines have {layout.dim:,}"
-            report.count("header_dimension", found)
-        first = line = 1 if layout.header is None else 2
-        for batch in _batches(stream, layout):
+        if header is not None and header[1] != dim:
+            report.count("header_dimension", f"it says {header[1]:,}, the lines have {dim:,}")
+        first = line = 1 if header is None else 2
+        for batch in _batches(stream, dim, skip_header=header is not None):
             batch.first, batch.expected, batch.position = line, expected, stream.position()
             yield batch
             line += batch.size
     lines = line - first - report["blank"]
-    if layout.header is not None and layout.header[0] != lines:
-        found = f"it says {layout.header[0]:,}, the file has {lines:,} lines"
-        report.count("header_count", found)
+    if header is not None and header[0] != lines:
+        report.count("header_count", f"it says {header[0]:,}, the file has {lines:,} lines")
 
 
-def _batches(stream: Stream, layout: Layout) -> Iterator[Batch]:
+def _batches(stream: Stream, dim: int, *, skip_header: bool) -> Iterator[Batch]:
     """Parsed blocks of lines in file order; a few are parsed ahead in threads."""
     threads = min(8, getattr(os, "process_cpu_count", os.cpu_count)() or 1)
     waiting: deque[Future[Batch]] = deque()
     with ThreadPoolExecutor(threads, thread_name_prefix="blicer-text") as pool:
         try:
-            for chunk in _chunks(stream, skip_header=layout.header is not None):
-                waiting.append(pool.submit(read_block, chunk, layout))
+            for chunk in _chunks(stream, skip_header=skip_header):
+                waiting.append(pool.submit(read_block, chunk, dim))
                 if len(waiting) > threads:
                     yield waiting.popleft().result()
             while waiting:
@@ -97,16 +94,17 @@ def _chunks(stream: Stream, *, skip_header: bool) -> Iterator[bytes]:
 # The layout of a file, from its first lines
 
 
-@dataclass(frozen=True)
-class Layout:
-    dim: int
-    header: tuple[int, int] | None  # (words, dimension) as the first line claims
-    tail: bytes  # what stands between the last number of a line and the next line
+def recognise_layout(
+    path: Path, sample: bytes, *, complete: bool
+) -> tuple[int, tuple[int, int] | None]:
+    """The dimension, and the header (words, dimension) if the first line is one.
 
-
-def recognise_layout(path: Path, sample: bytes, *, complete: bool) -> Layout:
-    """``sample`` starts after any byte-order mark; ``complete`` when it is the whole file."""
-    _refuse_other_text(path, sample)
+    ``sample`` starts after any byte-order mark; ``complete`` when it is the whole file.
+    """
+    if not sample.strip():
+        raise FileError(path, "is empty" if not sample else "has no vectors, only blank lines")
+    if sample.count(b"\0", 0, 4096) > 4:
+        raise FileError(path, "is neither UTF-8 text nor a known binary format of word vectors")
     lines = sample.split(b"\n")
     if not complete or not lines[-1].strip(_BLANKS):
         lines.pop()  # cut off by the sample, or nothing after the last line end
@@ -114,8 +112,7 @@ def recognise_layout(path: Path, sample: bytes, *, complete: bool) -> Layout:
         raise FileError(path, "has no line end in its first megabytes; expected one word a line")
     found = HEADER.fullmatch(lines[0])
     header = (int(found[1]), int(found[2])) if found else None
-    lines = lines[1 if header else 0 : _SAMPLE_LINES]
-    body = [line for line in lines if line.strip(_BLANKS)]
+    body = [line for line in lines[1 if header else 0 : _SAMPLE_LINES] if line.strip(_BLANKS)]
     if not body:
         raise FileError(path, "has a header but no vectors")
     # The commonest number of numbers at the end of a line; the header settles a tie.
@@ -123,21 +120,8 @@ def recognise_layout(path: Path, sample: bytes, *, complete: bool) -> Layout:
     if not votes:
         shown = body[0][:60].decode("utf-8", errors="replace").strip()
         raise FileError(path, f"expected a word and its numbers, found {shown!r}")
-    most = max(votes.values())
-    dim = max((n for n in votes if votes[n] == most), key=lambda n: (n == (header or (0, 0))[1], n))
-    tails = Counter(line[len(line.rstrip(_BLANKS)) :] + b"\n" for line in body)
-    return Layout(dim, header, tails.most_common(1)[0][0])
-
-
-def _refuse_other_text(path: Path, sample: bytes) -> None:
-    if not sample.strip():
-        raise FileError(path, "is empty" if not sample else "has no vectors, only blank lines")
-    if sample[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        raise FileError(path, "is UTF-16; expected UTF-8: convert it with iconv -f utf-16 -t utf-8")
-    if b"\n" not in sample and sample.count(b"\r") > 1:
-        raise FileError(path, "has CR line ends alone (old Mac); convert it: tr '\\r' '\\n'")
-    if sample.count(b"\0", 0, 4096) > 4:
-        raise FileError(path, "is a binary file of an unknown kind; expected word vectors")
+    said = header[1] if header else 0
+    return max(votes, key=lambda n: (votes[n], n == said, n)), header
 
 
 def vector_columns(head: bytes, fewest: int) -> int:
@@ -170,137 +154,61 @@ def _numbers_at_end(tokens: list[bytes]) -> int:
 
 # Blocks of lines
 
-_SPACE, _TAB, _NEWLINE = 32, 9, 10
 
-
-def read_block(data: bytes, layout: Layout) -> Batch:
+def read_block(data: bytes, dim: int) -> Batch:
     """``data`` is whole lines, each with its line end, or the last line without."""
-    cut_off = not data.endswith(b"\n")
-    if cut_off:
-        data += b"\n"
-    text = np.frombuffer(data, dtype=np.uint8)
-    separators = np.flatnonzero(text <= _SPACE)
-    kinds = text[separators]
-    ends = np.flatnonzero(kinds == _NEWLINE)  # positions in ``separators``
-    line_ends = separators[ends]
-    line_starts = np.empty_like(line_ends)
-    line_starts[0], line_starts[1:] = 0, line_ends[:-1] + 1
-
-    regular, grid = _regular_lines(separators, kinds, ends, line_starts, layout)
-    numbers, parsed = _parse_grid(data, grid, layout.dim)
-    lines = np.flatnonzero(regular)[parsed]
+    lines = [line.rstrip(_BLANKS) for line in data.removesuffix(b"\n").split(b"\n")]
     words: list[str] = []
-    decoded = np.ones(len(lines), dtype=bool)
-    starts, word_ends = line_starts[lines].tolist(), grid[parsed, 0].tolist()
-    for i, (start, end) in enumerate(zip(starts, word_ends, strict=True)):
-        try:
-            words.append(data[start:end].decode("utf-8"))
-        except UnicodeDecodeError:
-            decoded[i] = False
-    if not decoded.all():
-        lines, numbers = lines[decoded], numbers[decoded]
-    batch = Batch(words, numbers, lines, "line", size=len(ends))
-    if len(lines) < len(ends):
-        others = np.setdiff1d(np.arange(len(ends)), lines).tolist()
-        bounds = [(line, line_starts[line], line_ends[line]) for line in others]
-        _read_carefully(batch, data, bounds, layout.dim)
-    if cut_off and batch.problems and batch.problems[0][0] == "wrong_length":
-        batch.problems = [("truncated", 0, batch.problems[0][2])]
-    return batch
-
-
-def _regular_lines(
-    separators: np.ndarray,
-    kinds: np.ndarray,
-    ends: np.ndarray,
-    line_starts: np.ndarray,
-    layout: Layout,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Which lines have one word and ``dim`` numbers; and the separators of these as a grid."""
-    dim, tail = layout.dim, layout.tail
-    per_line = dim + len(tail)
-    counts = np.diff(ends, prepend=-1)
-    regular = counts == per_line
-    if regular.all():
-        grid, grid_kinds = separators.reshape(-1, per_line), kinds.reshape(-1, per_line)
-    else:
-        chosen = np.repeat(regular, counts)
-        grid = separators[: len(chosen)][chosen].reshape(-1, per_line)
-        grid_kinds = kinds[: len(chosen)][chosen].reshape(-1, per_line)
-    inner = grid_kinds[:, :dim]
-    sound = ((inner == _SPACE) | (inner == _TAB)).all(axis=1)
-    sound &= (grid_kinds[:, dim:] == np.frombuffer(tail, dtype=np.uint8)).all(axis=1)
-    # Nothing may stand between the separators of the tail, and a word may not be empty.
-    sound &= (np.diff(grid[:, dim:], axis=1) == 1).all(axis=1)
-    sound &= grid[:, 0] > line_starts[regular]
-    if not sound.all():
-        regular[np.flatnonzero(regular)[~sound]] = False
-        grid = grid[sound]
-    return regular, grid
-
-
-def _parse_grid(data: bytes, grid: np.ndarray, dim: int) -> tuple[np.ndarray, np.ndarray]:
-    """The numbers between the separators: float32 rows, and which rows could be parsed."""
-    import pyarrow as pa
-
-    rows, per_line = grid.shape
-    if not rows:
-        return np.empty((0, dim), dtype=np.float32), np.ones(0, dtype=bool)
-    # Pieces in turn: text before a separator, the separator; 2 · per_line pieces a row. Only the
-    # texts 1 … dim are numbers. Lines left out lie inside a first piece, which is not looked at.
-    pieces = 2 * grid.size
-    offsets = np.empty(pieces + 1, dtype=np.int32)
-    offsets[0] = 0
-    offsets[1::2] = grid.reshape(-1)
-    np.add(grid.reshape(-1), 1, out=offsets[2::2], casting="unsafe")
-    valid = np.zeros((rows, 2 * per_line), dtype=bool)
-    valid[:, 2 : 2 * dim + 1 : 2] = True
-    strings = pa.StringArray.from_buffers(
-        pieces,
-        pa.py_buffer(offsets),
-        pa.py_buffer(data),
-        pa.py_buffer(np.packbits(valid, bitorder="little")),
-    )
-    numbers = np.empty((rows, dim), dtype=np.float32)
-    parsed = np.ones(rows, dtype=bool)
-    # A row that is not all numbers fails the whole cast: halve until it stands alone.
-    todo = [(0, rows)]
+    vectors = [np.empty((0, dim), dtype=np.float32)]
+    numbers: list[int] = []
+    problems = []
+    # An irregular line fails all lines parsed with it: halve until it stands alone.
+    todo = [(0, len(lines))]
     while todo:
         start, stop = todo.pop()
-        part = strings.slice(start * 2 * per_line, (stop - start) * 2 * per_line)
         try:
-            values = part.cast(pa.float64())
-        except pa.ArrowInvalid:
-            if stop - start == 1:
-                parsed[start] = False
-            else:
+            some, rows = _parse_regular(lines[start:stop], dim)
+        except ValueError:
+            if stop - start > 1:
                 middle = (start + stop) // 2
-                todo += [(start, middle), (middle, stop)]
-            continue
-        flat = np.frombuffer(values.buffers()[1], dtype=np.float64)[values.offset :]
-        flat = flat[: len(values)].reshape(stop - start, 2 * per_line)
-        with np.errstate(over="ignore"):
-            numbers[start:stop] = flat[:, 2 : 2 * dim + 1 : 2]
-    return (numbers, parsed) if parsed.all() else (numbers[parsed], parsed)
+                todo += [(middle, stop), (start, middle)]
+                continue
+            word, found = read_line(lines[start], dim)
+            if isinstance(found, str):
+                problems.append((word, start, found))
+                continue
+            some, rows = [word], found[None]
+        words += some
+        vectors.append(rows)
+        numbers += range(start, stop)
+    if problems and not data.endswith(b"\n") and problems[0][0] == "wrong_length":
+        problems = [("truncated", 0, problems[0][2])]
+    matrix = vectors[1] if len(vectors) == 2 else np.concatenate(vectors)
+    return Batch(words, matrix, numbers, "line", problems=problems, size=len(lines))
 
 
-def _read_carefully(
-    batch: Batch, data: bytes, bounds: list[tuple[int, int, int]], dim: int
-) -> None:
-    """The irregular lines one by one, put back among the others in file order."""
-    words, rows, lines = list(batch.words), [batch.vectors], list(batch.numbers)
-    for line, start, end in bounds:
-        word, found = read_line(data[start:end], dim)
-        if isinstance(found, str):
-            batch.problems.append((word, line, found))
-        else:
-            words.append(word)
-            rows.append(found[None])
-            lines.append(line)
-    order = np.argsort(lines, kind="stable")
-    batch.words = [words[i] for i in order]
-    batch.vectors = np.concatenate(rows)[order]
-    batch.numbers = np.array(lines, dtype=np.int64)[order]
+def _parse_regular(lines: list[bytes], dim: int) -> tuple[list[str], np.ndarray]:
+    """Words and float32 rows; raises ``ValueError`` unless all lines are a word, ``dim`` numbers
+    and single spaces or tabs between them."""
+    import pyarrow as pa
+
+    pieces = [line.replace(b"\t", b" ").partition(b" ") for line in lines]
+    words = [word.decode("utf-8") for word, _, _ in pieces]
+    rests = [rest for _, _, rest in pieces]
+    text = b" ".join([*rests, b""])
+    gaps = np.flatnonzero(np.frombuffer(text, dtype=np.uint8) == ord(" "))  # after each number
+    line_ends = np.cumsum([len(rest) + 1 for rest in rests]) - 1
+    if not all(words) or not np.array_equal(gaps[dim - 1 :: dim], line_ends):
+        raise ValueError("an irregular line")
+    # An Arrow array of numbers and gaps in turn, where the gaps are null (the bits 10101010…).
+    offsets = np.zeros(2 * len(gaps) + 1, dtype=np.int32)
+    offsets[1::2], offsets[2::2] = gaps, gaps + 1
+    is_number = np.full(len(gaps) // 4 + 1, 0b01010101, dtype=np.uint8)
+    buffers = map(pa.py_buffer, (is_number, offsets, text))
+    values = pa.Array.from_buffers(pa.string(), 2 * len(gaps), list(buffers)).cast(pa.float64())
+    numbers = np.frombuffer(values.buffers()[1], dtype=np.float64)[: 2 * len(gaps) : 2]
+    with np.errstate(over="ignore"):
+        return words, numbers.reshape(-1, dim).astype(np.float32)
 
 
 def read_line(line: bytes, dim: int) -> tuple[str, np.ndarray | str]:

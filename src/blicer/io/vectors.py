@@ -28,10 +28,10 @@ READERS = {
     "word2vec": ("blicer.io.binary", "read_word2vec"),
     "fasttext": ("blicer.io.binary", "read_fasttext"),
     "npy": ("blicer.io.matrices", "read_npy"),
-    "contrastive": ("blicer.io.matrices", "read_torch"),
+    "torch": ("blicer.io.matrices", "read_torch"),
     "safetensors": ("blicer.io.matrices", "read_safetensors"),
 }
-_WITHOUT_WORDS = ("npy", "contrastive")
+_WITHOUT_WORDS = ("npy", "torch")
 
 # What a report counts, and the rest of the sentence. These kinds cost a vector …
 _DROPPED = {
@@ -56,10 +56,11 @@ _DICTIONARY = {
     "header": ("", "the first line was taken for a header"),
     "comment": ("line", "beginning with # taken for comments (\\# begins a word with it)"),
     "repeated": ("repeated pair", "kept once (the fit of a map counts them as often as listed)"),
-    "lowercased": ("pair", "folded to lower case"),
-    "score": ("line", "with a score after the pair; not used"),
     "extra_column": ("line", "with further columns, which were not read"),
-    "separator": ("target", "with separators inside, kept whole (split_targets= splits them)"),
+    "separator": (
+        "target",
+        "with separators inside, kept whole (put each word on its own line)",
+    ),
 }
 _SENTENCES = {**_DROPPED, **_NOTED, **_DICTIONARY}
 _EXAMPLES_KEPT = 5
@@ -138,28 +139,16 @@ Reader = Callable[[Path, LoadReport, "Path | None"], Iterator[Batch]]
 Loaded = tuple[list[str], np.ndarray, LoadReport]
 
 
-def check_format(path: Path, format: str, vocabulary: Path | None) -> str:
-    """One of ``READERS`` for ``format``, which may be "auto"; raises if the file cannot be it."""
-    if format not in ("auto", *READERS):
-        raise InputError(f"format must be auto, {', '.join(READERS)}; found {format!r}")
-    if not path.is_file():  # nor a pipe, which cannot be read twice
-        raise FileError(path, "is not a file" if path.exists() else "does not exist")
-    if format == "auto":
-        format = recognise_format(path)
-    if vocabulary is not None and format not in _WITHOUT_WORDS:
-        raise InputError(f"vocabulary= is for matrix files; {path} ({format}) has its words")
-    return format
-
-
 def load(
     path: Path,
     max_words: int | None = None,
     lowercase: bool = True,
     vocabulary: Path | None = None,
-    format: str = "auto",
 ) -> Loaded:
     """Words, vectors and report. The arguments are those of ``Embeddings.load``."""
-    format = check_format(path, format, vocabulary)
+    format = recognise_format(path)
+    if vocabulary is not None and format not in _WITHOUT_WORDS:
+        raise InputError(f"vocabulary= is for matrix files; {path} ({format}) has its words")
     module, name = READERS[format]
     reader: Reader = getattr(import_module(module), name)
     report = LoadReport(format)
@@ -282,7 +271,6 @@ class Collector:
 
 FASTTEXT_MAGIC = struct.pack("<i", 793712314)
 NPY_MAGIC = b"\x93NUMPY"
-_TORCH_LEGACY = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."
 _SNIFFED = 1 << 16
 HEADER = re.compile(rb"[ \t]*(\d{1,15})[ \t]+(\d{1,9})[ \t\r]*")  # word2vec's: words, dimension
 _NUMBER = re.compile(rb"(?i)[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?(nan|inf|infinity)")
@@ -304,15 +292,15 @@ def check_unicode(word: str) -> None:
 
 def recognise_format(path: Path) -> str:
     """One of ``READERS``; raises ``FileError`` for what is known not to be vectors."""
+    if not path.is_file():  # nor a pipe, which cannot be read twice
+        raise FileError(path, "is not a file" if path.exists() else "does not exist")
     with Stream(path) as stream:
         if stream.start.startswith(NPY_MAGIC):
-            # ContrastiveBLI's x_voc.npy stands for the pair that it makes with x_emb.pt.
-            return "contrastive" if path.name.endswith("_voc.npy") else "npy"
+            return "npy"
         if stream.start[3:9] == b"\0\0\0\0\0{":  # the length of a JSON header, below 16 MB
             return "safetensors"
-        zipped = stream.compression == "zip" and _is_torch_archive(path)
-        if zipped or stream.start.startswith(_TORCH_LEGACY):
-            return "contrastive"
+        if stream.compression == "zip" and _is_torch_archive(path):
+            return "torch"
         head = stream.peek(_SNIFFED)
     if not head:
         raise FileError(path, "is empty")
