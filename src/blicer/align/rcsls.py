@@ -31,7 +31,6 @@ from blicer.config import setting
 from blicer.devices import resolve_device
 from blicer.embeddings import Embeddings
 from blicer.neighbours.kernels import Scan
-from blicer.neighbours.retriever import nearest
 
 Mapped = tuple[Tensor, Tensor | None]  # rows, and their lengths if they were brought to length one
 SMALLEST_RATE = 1e-4
@@ -260,7 +259,7 @@ class RelaxedCSLS:
 
     def _nearest(self, queries: Tensor, words: Tensor) -> tuple[Tensor, Tensor]:
         scan = Scan(queries, words, memory_gb=self.settings.memory_gb, label="neighbours")
-        return nearest(scan, min(self.settings.neighbours, len(words)))
+        return scan.best(min(self.settings.neighbours, len(words)))
 
     def _seed_gradient(
         self, side: _Side, seeds: Mapped, sums: Tensor, others: Tensor, near: Tensor

@@ -233,7 +233,6 @@ class RunningTopK:
 class Scan:
     """One pass over the scores of all pairs of rows: left · right − penalty of the right word.
 
-    Rows may be bf16. Scores are fp32; those of bf16 rows are rounded to bf16 before the penalty.
     ``memory_gb`` bounds working memory, ``label`` names the pass in the progress display.
     """
 
@@ -263,9 +262,7 @@ class Scan:
     def tile(self, rows: slice, columns: slice, buffer: Tensor) -> Tensor:
         left, right = self.left[rows], self.right[columns]
         tile = buffer[: len(left) * len(right)].view(len(left), len(right))
-        if left.dtype != tile.dtype:
-            tile.copy_(torch.mm(left, right.T))
-        elif tile.device.type == "cpu":
+        if tile.device.type == "cpu":
             np.matmul(left.numpy(), right.numpy().T, out=tile.numpy())
         else:
             torch.mm(left, right.T, out=tile)
@@ -335,8 +332,6 @@ class Scan:
         values = torch.cat([band.values for band in bands])
         indices = torch.cat([band.indices for band in bands])
         tied = (values[:, 1:] == values[:, :-1]).any(dim=1).nonzero().flatten()
-        if self.left.dtype != torch.float32:  # nearly all tie, and will be rescored
-            tied = tied[:0]
         values, indices = values[:, :k].contiguous(), indices[:, :k].contiguous()
         for some in tied.split(max(1, TILE_NUMBERS * 4 // len(self.right))):
             again = Scan(self.left[some], self.right, self.penalty)
