@@ -300,34 +300,6 @@ def test_lora_without_peft(encoders: dict[str, Path], monkeypatch: pytest.Monkey
         reranker.fit(["a"], ["b"], [1.0])
 
 
-TOGETHER = """
-import sys
-sys.path.insert(0, {tests!r})
-from tiny_models import toy_pairs
-from blicer.crossencoder.model import Reranker
-Reranker({encoder!r}, **{settings!r}).fit(*toy_pairs(50), output_dir=sys.argv[1])
-"""
-
-
-def test_two_processes_train_as_one(encoders: dict[str, Path], tmp_path: Path) -> None:
-    # 13 pairs in passes of 4 leave one process without a pair now and then.
-    settings = FAST | {"batch_size": 13, "micro_batch_size": 4}
-    alone = Reranker(encoders["still"], **settings).fit(*toy_pairs(50))
-    script = tmp_path / "train.py"
-    script.write_text(
-        TOGETHER.format(
-            tests=str(Path(__file__).parent), encoder=str(encoders["still"]), settings=settings
-        )
-    )
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
-    done = subprocess.run(
-        [*launch, str(script), str(tmp_path / "model")], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    together = load_file(tmp_path / "model" / "model.safetensors")
-    assert largest_difference(weights_of(alone), together) < 2e-5
-
-
 # -- scoring, saving, loading --------------------------------------------------------------------
 
 

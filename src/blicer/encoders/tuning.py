@@ -109,17 +109,14 @@ def make_optimiser(model: Any, config: Config) -> torch.optim.AdamW:
     )
 
 
-def set_step(
-    optimiser: torch.optim.AdamW, config: Config, step: int, total: int
-) -> list[nn.Parameter]:
-    """Set every group's learning rate for this step; returns what stays frozen in it."""
+def set_step(optimiser: torch.optim.AdamW, config: Config, step: int, total: int) -> None:
+    """Set every group's learning rate for this step, and freeze the embedding table if due."""
     factor = learning_rate_factor(step, total, config.warmup)
-    frozen: list[nn.Parameter] = []
     for group in optimiser.param_groups:
         group["lr"] = config.learning_rate * factor * group["rate"]
-        if group["is_table"] and step < round(config.freeze_embeddings * total):
-            frozen += group["params"]
-    return frozen
+        if group["is_table"]:
+            for parameter in group["params"]:
+                parameter.requires_grad_(step >= round(config.freeze_embeddings * total))
 
 
 # -- checkpoints -----------------------------------------------------------------------------------
