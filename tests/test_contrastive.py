@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks import c1_step
-from blicer.align import contrastive as mining
 from blicer.align.contrastive import (
     Contrastive,
     ContrastiveLoss,
@@ -25,7 +24,6 @@ from blicer.align.vecmap import VecMap, closed_form_maps
 from blicer.embeddings import Embeddings
 from blicer.errors import InputError
 from blicer.lexicon import Lexicon
-from blicer.neighbours import kernels as sparse
 from blicer.neighbours.kernels import pair_products
 
 QUICK: dict[str, Any] = {"steps": 6, "negatives": 20, "mined_pairs": 100, "device": "cpu"}
@@ -127,20 +125,6 @@ def test_pair_products_and_transposed_sums() -> None:
             )
             expected[columns[i, j]] += weights[i, j] * left[i]
     assert torch.allclose(sums, expected, atol=1e-5)
-
-
-def test_products_without_sparse_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    random = torch.Generator().manual_seed(0)
-    left, right = torch.randn(9, 5, generator=random), torch.randn(20, 5, generator=random)
-    columns = torch.stack([torch.randperm(20, generator=random)[:4] for _ in range(9)])
-    weights = torch.rand(9, 4, generator=random)
-    pool = Pool(columns, 20)
-    with_kernels = pair_products(left, right, columns), pool.sums_by_candidate(weights, left)
-    for module in (mining, sparse):
-        monkeypatch.setattr(module, "has_sparse_kernels", lambda device: False)
-    without = pair_products(left, right, columns), pool.sums_by_candidate(weights, left)
-    for one, other in zip(with_kernels, without, strict=True):
-        assert torch.allclose(one, other, atol=1e-5)
 
 
 def drifting(steps: int, speed: float) -> list[tuple[torch.Tensor, torch.Tensor]]:

@@ -24,7 +24,7 @@ from blicer.config import setting
 from blicer.devices import resolve_device
 from blicer.embeddings import Embeddings
 from blicer.errors import InputError
-from blicer.neighbours.kernels import csr, has_sparse_kernels, pair_products, top_columns
+from blicer.neighbours.kernels import csr, pair_products, top_columns
 from blicer.neighbours.mining import silver_pairs
 from blicer.neighbours.retriever import Retriever
 
@@ -91,6 +91,8 @@ class Contrastive(Aligner):
                 "c1 in its unsupervised mode takes no seed pairs; use semi_supervised with them"
             )
         device = resolve_device(self.device)
+        if device.type == "mps":  # has no sparse products
+            device = torch.device("cpu")
         known = np.zeros((0, 2), np.int64) if self.unsupervised else self.needed(pairs)
         for side, words in (("source", source), ("target", target)):
             if len(words) < 2:
@@ -271,14 +273,7 @@ class Pool:
         values, query = values[used], self.query[used]
         passed = torch.cat([used.new_zeros(1, dtype=torch.int64), used.cumsum(0)])
         starts = torch.cat([passed[:1], passed[self.ends]])
-        candidates = len(self.ends)
-        if has_sparse_kernels(queries.device):
-            return csr(starts, query, values, (candidates, len(queries))) @ queries
-        rows = torch.arange(candidates, device=queries.device).repeat_interleave(starts.diff())
-        out = queries.new_zeros(candidates, queries.shape[1])
-        for part in torch.arange(len(rows)).split(max(1, 2**26 // queries.shape[1])):
-            out.index_add_(0, rows[part], values[part, None] * queries[query[part]])
-        return out
+        return csr(starts, query, values, (len(self.ends), len(queries))) @ queries
 
 
 @dataclass(frozen=True)
