@@ -208,7 +208,7 @@ def test_a_weight_is_worth_that_many_repeats(encoders: dict[str, Path]) -> None:
     assert largest_difference(weights_of(weighted), weights_of(repeated)) < 2e-5
 
 
-def test_freezing_and_slowing_the_table(encoders: dict[str, Path]) -> None:
+def test_freezing_the_table(encoders: dict[str, Path]) -> None:
     left, right, labels = toy_pairs(40)
     start = weights_of(Reranker(encoders["bert"], device="cpu"))
 
@@ -220,8 +220,6 @@ def test_freezing_and_slowing_the_table(encoders: dict[str, Path]) -> None:
     whole = moved()
     assert moved(freeze_embeddings=1.0) == 0
     assert 0 < moved(freeze_embeddings=0.5) < whole
-    assert 0 < moved(embedding_lr=0.1) < whole
-    assert 0 < moved(layer_decay=0.5) < whole
 
 
 def test_average_is_the_mean_of_the_last_weights(

@@ -164,7 +164,8 @@ class Run:
         return self._order[place * size : (place + 1) * size]
 
     def _step(self, step: int) -> float:
-        torch.manual_seed(_mix_seed(self.config.seed, step, 0))
+        mixed = np.random.SeedSequence((self.config.seed, step, 0)).generate_state(1, np.uint64)
+        torch.manual_seed(int(mixed[0] >> np.uint64(1)))
         set_step(self.optimiser, self.config, step, self.total)
         rows = self.rows(step)
         rows = rows[np.argsort(-self.data.tokens.lengths[rows], kind="stable")]
@@ -237,7 +238,3 @@ def add_lora(model: Any, config: Config) -> Any:
     with torch.random.fork_rng():
         torch.manual_seed(config.seed)
         return get_peft_model(model, lora)
-
-
-def _mix_seed(*parts: int) -> int:
-    return int(np.random.SeedSequence(parts).generate_state(1, np.uint64)[0] >> np.uint64(1))

@@ -160,15 +160,7 @@ class Retriever:
         index = self._query_index(queries, len(way.queries))
         if len(golds) != len(index) or any(len(gold) == 0 for gold in golds):
             raise InputError("every query needs at least one gold candidate")
-        width = max((len(gold) for gold in golds), default=1)
-        # Repeating a gold to fill its row changes neither the best score nor its first holder.
-        padded = np.empty((len(golds), width), dtype=np.int64)
-        for row, gold in zip(padded, golds, strict=True):
-            row[:] = np.resize(np.sort(gold), width)
-        gold_index = torch.from_numpy(padded).to(self.device)
-        ranks = np.empty(len(index), dtype=np.int64)
-        places = torch.arange(len(way.candidates), device=self.device)
-        start = 0
+        ranks: list[int] = []
         for part in index.split(self._rows_per_block(len(way.candidates))):
             rows = way.queries[part]
             if way.candidate_hubness is None:
@@ -177,16 +169,13 @@ class Retriever:
                 block = torch.addmm(
                     -way.candidate_hubness, rows, way.candidates.T, alpha=way.factor
                 )
-            mine = gold_index[start : start + len(part)]
-            values = block.gather(1, mine)
-            best = values.amax(dim=1, keepdim=True)
-            # Golds are in index order, so the first that reaches the best is the most frequent.
-            first = mine.gather(1, (values == best).int().argmax(dim=1, keepdim=True))
-            ahead = (block > best).sum(dim=1)
-            level = ((block == best) & (places < first)).sum(dim=1)
-            ranks[start : start + len(part)] = (1 + ahead + level).cpu().numpy()
-            start += len(part)
-        return ranks
+            for scores, gold in zip(block, golds[len(ranks) :], strict=False):
+                places = torch.as_tensor(gold, dtype=torch.int64, device=self.device)
+                best = scores[places].max()
+                first = int(places[scores[places] == best].min())
+                level = scores[:first] == best
+                ranks.append(1 + int((scores > best).sum()) + int(level.sum()))
+        return np.array(ranks, dtype=np.int64)
 
     def _direction(self, measure: Measure, reverse: bool) -> _Direction:
         if measure not in ("cosine", "csls", "csls_candidate"):
