@@ -274,16 +274,13 @@ class Scan:
             [RunningTopK(band.stop - band.start, most, device) for band in bands]
             for bands, most in zip((row_bands, column_bands), keep, strict=True)
         )
-        tiles = ((i, j) for i in range(len(row_bands)) for j in range(len(column_bands)))
+        tiles = [(i, j) for i in range(len(row_bands)) for j in range(len(column_bands))]
+        tiles_left = iter(tiles)  # of a list: threads may share it
         lock = Lock()
 
-        def work(running: progress.Task) -> None:
+        def work() -> None:
             buffer = torch.empty(height * width, device=device)
-            while True:
-                with lock:
-                    at = next(tiles, None)
-                if at is None:
-                    return
+            while (at := next(tiles_left, None)) is not None:
                 i, j = at
                 tile = self.tile(row_bands[i], column_bands[j], buffer)
                 rows[i].update(tile, column_bands[j].start, columns=False)
@@ -292,19 +289,17 @@ class Scan:
                 with lock:
                     running.advance()
 
-        with progress.task(self.label, len(row_bands) * len(column_bands)) as running:
-            if min(threads, len(row_bands) * len(column_bands)) <= 1:
-                work(running)
+        with progress.task(self.label, len(tiles)) as running:
+            if min(threads, len(tiles)) <= 1:
+                work()
             else:
                 with _one_thread_each(threads) as pool:
-                    started = [pool.submit(work, running) for _ in range(threads)]
+                    started = [pool.submit(work) for _ in range(threads)]
                     try:
                         for one in started:
                             one.result()
                     finally:
-                        with lock:
-                            for _ in tiles:  # after an error or Ctrl-C the others stop at once
-                                pass
+                        list(tiles_left)  # after an error or Ctrl-C the others stop at once
         for band in rows if not k_columns else [*rows, *columns]:
             band.finish()
         return rows, columns
