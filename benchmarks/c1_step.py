@@ -43,7 +43,6 @@ def baseline(
     *,
     negatives: int,
     candidates: tuple[int, int],
-    through_lengths: bool = False,
 ) -> tuple[float, Tensor, Tensor]:
     """As the literature describes it: mine, gather every vector, map, let autograd do the rest."""
     a, b = mapped_unit(source, source_map)[0], mapped_unit(target, target_map)[0]
@@ -55,11 +54,7 @@ def baseline(
         target_map = target_map.detach().requires_grad_()
         sources = source[torch.cat([pairs[:, :1], near_y], dim=1)] @ source_map  # n × (1+N) × d
         targets = target[torch.cat([pairs[:, 1:], near_x], dim=1)] @ target_map
-        source_lengths = sources.norm(dim=-1, keepdim=True)
-        target_lengths = targets.norm(dim=-1, keepdim=True)
-        if not through_lengths:
-            source_lengths, target_lengths = source_lengths.detach(), target_lengths.detach()
-        sources, targets = sources / source_lengths, targets / target_lengths
+        sources, targets = F.normalize(sources, dim=-1), F.normalize(targets, dim=-1)
         to_targets = (sources[:, :1] * targets).sum(dim=-1)
         to_sources = (sources * targets[:, :1]).sum(dim=-1)
         logits = torch.cat([to_targets, to_sources[:, 1:]], dim=1)
@@ -102,7 +97,7 @@ def run(
     """Seconds of both, their ratio, and how far loss and gradient are apart at the first step."""
     source, target, source_map, target_map, pairs = synthetic(seeds, words, dim)
     limits = (words, words)
-    method = Contrastive(negatives=negatives, min_recall=min_recall, through_lengths=False)
+    method = Contrastive(negatives=negatives, min_recall=min_recall)
     ours = ContrastiveLoss(source, target, pairs, method)
     usual = measure(
         lambda: baseline(

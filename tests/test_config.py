@@ -178,7 +178,6 @@ def test_assignments_from_the_command_line() -> None:
         ("epochs=2.5", "epochs is '2.5'; expected a whole number of at least 1"),
         ("n_aug=-1", "n_aug is -1; expected a whole number of at least 0"),
         ("learning_rate=0", "learning_rate is 0.0; expected a number above 0"),
-        ("layer_decay=0", "layer_decay is 0.0; expected a number above 0 and at most 1"),
         ("lambda=1.5", "mixing_weight is 1.5; expected auto or a number .* at most 1"),
         ("template=word", "'word' has no slot"),
         ("encoder=", "encoder is ''; expected a text"),

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks import c1_step
-from blicer.align import contrastive as mining
 from blicer.align.contrastive import (
     Contrastive,
     ContrastiveLoss,
@@ -25,7 +24,6 @@ from blicer.align.vecmap import VecMap, closed_form_maps
 from blicer.embeddings import Embeddings
 from blicer.errors import InputError
 from blicer.lexicon import Lexicon
-from blicer.neighbours import kernels as sparse
 from blicer.neighbours.kernels import pair_products
 
 QUICK: dict[str, Any] = {"steps": 6, "negatives": 20, "mined_pairs": 100, "device": "cpu"}
@@ -55,14 +53,11 @@ def naive_step(
     pairs: torch.Tensor,
     negatives: int,
     limit: int,
-    through: bool,
 ) -> tuple[float, torch.Tensor, torch.Tensor]:
     """One pair at a time, in float64, with autograd."""
     first, second = (each.double().requires_grad_() for each in maps)
     a, b = source.double() @ first, target.double() @ second
     a_length, b_length = a.norm(dim=1, keepdim=True), b.norm(dim=1, keepdim=True)
-    if not through:
-        a_length, b_length = a_length.detach(), b_length.detach()
     a, b = a / a_length, b / b_length
     total = torch.zeros((), dtype=torch.float64)
     for s, t in pairs.tolist():
@@ -80,8 +75,8 @@ def naive_step(
 
 
 @settings(max_examples=15)
-@given(seed=st.integers(0, 10_000), through=st.booleans(), min_recall=st.sampled_from([0.9, 1.0]))
-def test_step_equals_naive_autograd(seed: int, through: bool, min_recall: float) -> None:
+@given(seed=st.integers(0, 10_000), min_recall=st.sampled_from([0.9, 1.0]))
+def test_step_equals_naive_autograd(seed: int, min_recall: float) -> None:
     random = torch.Generator().manual_seed(seed)
     source = F.normalize(torch.randn(60, 7, generator=random))
     target = F.normalize(torch.randn(50, 7, generator=random))
@@ -90,12 +85,10 @@ def test_step_equals_naive_autograd(seed: int, through: bool, min_recall: float)
     pairs = torch.stack(
         [torch.randint(0, high, (25,), generator=random) for high in (60, 50)], dim=1
     )
-    method = Contrastive(
-        negatives=6, negatives_from=42, min_recall=min_recall, through_lengths=through
-    )
+    method = Contrastive(negatives=6, negatives_from=42, min_recall=min_recall)
     step = ContrastiveLoss(source, target, pairs, method)
     value, source_gradient, target_gradient = step(maps[0], maps[1])
-    loss, first, second = naive_step(source, target, (maps[0], maps[1]), pairs, 6, 42, through)
+    loss, first, second = naive_step(source, target, (maps[0], maps[1]), pairs, 6, 42)
     assert value == pytest.approx(loss, abs=1e-5)
     assert torch.allclose(source_gradient.double(), first, atol=1e-4)
     assert torch.allclose(target_gradient.double(), second, atol=1e-4)
@@ -127,20 +120,6 @@ def test_pair_products_and_transposed_sums() -> None:
             )
             expected[columns[i, j]] += weights[i, j] * left[i]
     assert torch.allclose(sums, expected, atol=1e-5)
-
-
-def test_products_without_sparse_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    random = torch.Generator().manual_seed(0)
-    left, right = torch.randn(9, 5, generator=random), torch.randn(20, 5, generator=random)
-    columns = torch.stack([torch.randperm(20, generator=random)[:4] for _ in range(9)])
-    weights = torch.rand(9, 4, generator=random)
-    pool = Pool(columns, 20)
-    with_kernels = pair_products(left, right, columns), pool.sums_by_candidate(weights, left)
-    for module in (mining, sparse):
-        monkeypatch.setattr(module, "has_sparse_kernels", lambda device: False)
-    without = pair_products(left, right, columns), pool.sums_by_candidate(weights, left)
-    for one, other in zip(with_kernels, without, strict=True):
-        assert torch.allclose(one, other, atol=1e-5)
 
 
 def drifting(steps: int, speed: float) -> list[tuple[torch.Tensor, torch.Tensor]]:

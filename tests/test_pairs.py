@@ -245,7 +245,7 @@ def test_the_engine_gives_the_same_set_as_the_naive_one() -> None:
     config = Config.resolve(
         overrides={"n_neg": 7, "n_aug": 15, "n_freq": 60, "n_aug_pool": 25, "n_rep": 2}
     )
-    engine = Retriever(source, target, k_csls=10, device="cpu", precision="fp32")
+    engine = Retriever(source, target, k_csls=10, device="cpu")
     built = build_pairs(engine, seeds, config)
     naive = build_pairs(NaiveRetriever(source, target, 10), seeds, config)  # type: ignore[arg-type]
     assert rows(built, SEED, SILVER) == rows(naive, SEED, SILVER)

@@ -9,14 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from blicer.errors import InputError
-from blicer.neighbours import retriever as retrieval
 from blicer.neighbours.kernels import (
     GroupMaxima,
     RunningTopK,
     Scan,
     top_columns,
 )
-from blicer.neighbours.retriever import Retriever, _largest_error, nearest_both
+from blicer.neighbours.retriever import Retriever
 
 
 def unit(matrix: np.ndarray) -> np.ndarray:
@@ -165,7 +164,7 @@ def test_an_error_in_one_thread_stops_the_pass(monkeypatch: pytest.MonkeyPatch) 
 def test_both_sides_from_one_pass(spaces: tuple[np.ndarray, np.ndarray]) -> None:
     source, target = (torch.from_numpy(unit(side)) for side in spaces)
     whole = source @ target.T
-    scores, indices, back_scores, back_indices = nearest_both(Scan(source, target), 10, "fp32")
+    scores, indices, back_scores, back_indices = Scan(source, target).best_both(10)
     torch.testing.assert_close(scores, whole.topk(10, dim=1).values)
     torch.testing.assert_close(back_scores, whole.T.topk(10, dim=1).values)
     torch.testing.assert_close(whole.gather(1, indices), scores)
@@ -251,61 +250,6 @@ def test_gold_rank_among_equals_counts_the_more_frequent() -> None:
     np.testing.assert_array_equal(ranks, [4])
 
 
-@pytest.mark.parametrize("spread", [1.0, 0.05, 0.002])
-@pytest.mark.parametrize("memory_gb", [2.0, 0.0005])
-def test_bf16_scan_returns_what_fp32_returns(spread: float, memory_gb: float) -> None:
-    """Also among hundreds of words so close together that bf16 cannot tell them apart."""
-    rng = np.random.default_rng(0)
-    centres = rng.normal(size=(4, 24))
-    source, target = (
-        centres[rng.integers(0, 4, size=count)] + spread * rng.normal(size=(count, 24))
-        for count in (150, 900)
-    )
-    exact = Retriever(source, target, precision="fp32")
-    scanned = Retriever(source, target, precision="bf16", memory_gb=memory_gb)
-    for one, other in zip(exact.hubness, scanned.hubness, strict=True):
-        np.testing.assert_allclose(one, other, atol=2e-6)
-    for reverse in (False, True):
-        expected = naive_csls(source, target, 10)
-        expected = np.sort(expected.T if reverse else expected, axis=1)[:, ::-1][:, :28]
-        found = scanned.search(28, reverse=reverse)
-        np.testing.assert_allclose(found.scores, expected, atol=5e-6)
-        assert all(len(set(row)) == 28 for row in found.indices.tolist())
-
-
-def test_roundings_that_add_up_are_reckoned_with() -> None:
-    """All components equal: every product is rounded the same way, and the errors do not cancel."""
-    same, dim = 239, 300
-    near = np.zeros(dim)
-    near[:same] = 1 / np.sqrt(same)
-
-    def turned(angle: float, axis: int) -> np.ndarray:
-        row = near * np.cos(angle)
-        row[same + axis] = np.sin(angle)
-        return row
-
-    target = np.stack([*(turned(0.05 if i else 0.03, i) for i in range(60)), near])
-    found = Retriever(near[None], target, precision="bf16").search(1, measure="cosine")
-    assert found.indices.tolist() == [[60]]
-
-
-def test_a_bf16_scan_is_seldom_repeated(
-    spaces: tuple[np.ndarray, np.ndarray], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source, target = spaces
-    repeated = []
-    usual = Scan.best
-
-    def counted(scan: Scan, k: int) -> tuple[torch.Tensor, torch.Tensor]:
-        if scan.left.dtype == torch.float32:
-            repeated.append(len(scan.left))
-        return usual(scan, k)
-
-    monkeypatch.setattr(Scan, "best", counted)
-    Retriever(source, target, precision="bf16").search(10)
-    assert sum(repeated) < 0.2 * (2 * len(source) + len(target))
-
-
 def test_unit_rows_are_shared_and_others_are_not_changed() -> None:
     rows = unit(np.random.default_rng(0).normal(size=(50, 8))).astype(np.float32)
     kept = Retriever(rows, rows).source
@@ -326,41 +270,6 @@ def test_no_query_gives_no_answer() -> None:
     found = Retriever(np.eye(3), np.eye(3)).search(2, [])
     assert found.indices.shape == (0, 2)
     assert Retriever(np.eye(3), np.eye(3)).gold_ranks([], []).shape == (0,)
-
-
-@given(st.integers(0, 2**32 - 1), st.sampled_from([0.02, 0.3, 3.0]), st.booleans(), st.booleans())
-@settings(max_examples=40)
-def test_bf16_never_misses_by_more_than_is_reckoned_with(
-    seed: int, spread: float, penalised: bool, opposite: bool
-) -> None:
-    random = torch.Generator().manual_seed(seed)
-    centre = torch.randn(1, 40, generator=random)
-    left, right = (centre + spread * torch.randn(n, 40, generator=random) for n in (30, 200))
-    left, right = 2 * torch.nn.functional.normalize(left), torch.nn.functional.normalize(right)
-    right = -right if opposite else right  # then no product is above 0
-    penalty = torch.rand(200, generator=random) - 0.5 if penalised else None
-    coarse, _ = Scan(left.bfloat16(), right.bfloat16(), penalty).best(200)
-    exact = left.double() @ right.double().T
-    rounded = (left.bfloat16() @ right.bfloat16().T).float()
-    if penalty is not None:
-        exact, rounded = exact - penalty, rounded - penalty
-    for kept in (1, 20, 199):
-        last = coarse[:, kept - 1]
-        above = torch.where(rounded <= last[:, None], exact, -torch.inf).amax(dim=1) - last
-        assert (above <= _largest_error(Scan(left, right, penalty), last)).all()
-
-
-def test_a_scan_is_in_bf16_if_large_and_faster(monkeypatch: pytest.MonkeyPatch) -> None:
-    small, large = (Scan(torch.zeros(n, 2), torch.zeros(n, 2)) for n in (2, 2000))
-    monkeypatch.setattr(retrieval, "SMALL_SCAN", 1e6)
-    assert retrieval.bf16_is_faster("cpu") in (True, False)
-    for faster in (True, False):
-        monkeypatch.setattr(retrieval, "bf16_is_faster", lambda kind, answer=faster: answer)
-        assert (retrieval._coarse(large, "auto") is not None) == faster
-        assert retrieval._coarse(small, "auto") is None
-    coarse = retrieval._coarse(small, "bf16")
-    assert coarse is not None
-    assert coarse.left.dtype == coarse.right.dtype == torch.bfloat16
 
 
 @pytest.mark.parametrize(
@@ -388,5 +297,3 @@ def test_bad_searches_are_named() -> None:
         retriever.gold_ranks([0], [[]])
     with pytest.raises(InputError, match="k is 0"):
         retriever.search(0)
-    with pytest.raises(InputError, match="precision is 'int8'"):
-        Retriever(np.eye(3), np.eye(3), precision="int8").search(1)  # type: ignore[arg-type]

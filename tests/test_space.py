@@ -13,7 +13,6 @@ from blicer.align import Procrustes, Space
 from blicer.embeddings import Embeddings
 from blicer.errors import FileError, InputError
 from blicer.lexicon import Lexicon
-from blicer.neighbours import retriever as retrieval
 from blicer.neighbours.kernels import Scan
 
 
@@ -52,8 +51,8 @@ def test_a_cached_space_keeps_its_hubness(tmp_path: Path, monkeypatch: pytest.Mo
     sides = [Embeddings([f"{s}{i}" for i in range(40)], rng.normal(size=(40, 5))) for s in "ab"]
     seeds = Lexicon((f"a{i}", f"b{i}") for i in range(20))
     passes = []
-    usual = retrieval.nearest_both
-    monkeypatch.setattr(retrieval, "nearest_both", lambda *a: passes.append(a[1]) or usual(*a))
+    usual = Scan.best_both
+    monkeypatch.setattr(Scan, "best_both", lambda *a: passes.append(a[1]) or usual(*a))
     aligner = Procrustes()
     pairs = seeds.indices(*sides)
     first = aligner.fit_cached(*sides, pairs, work=tmp_path)
@@ -75,13 +74,8 @@ def test_measured_hubness_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     again = Space.load(tmp_path / "s")
     again.save(tmp_path / "copy")  # also without its engine having been asked for
     passes = []
-    usual = retrieval.nearest_both
-
-    def counted(*arguments: object, **options: object) -> object:
-        passes.append(1)
-        return usual(*arguments, **options)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(retrieval, "nearest_both", counted)
+    usual = Scan.best_both
+    monkeypatch.setattr(Scan, "best_both", lambda *a: passes.append(1) or usual(*a))
     for place in ("s", "copy"):
         found = Space.load(tmp_path / place).retriever.hubness
         for side, kept in zip(expected, found, strict=True):

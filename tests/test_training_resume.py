@@ -118,7 +118,7 @@ def stop_at(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
         ({}, 1),
         ({}, 23),
         ({"average_last": 0.0, "early_stopping": 50}, 14),
-        ({"freeze_embeddings": 0.4, "layer_decay": 0.9, "embedding_lr": 0.5}, 6),
+        ({"freeze_embeddings": 0.4}, 6),
         ({"lora_rank": 2}, 14),
     ],
 )

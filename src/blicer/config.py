@@ -191,12 +191,6 @@ class Config:
     freeze_embeddings: float = setting(
         0.0, "share of the first steps with frozen word pieces", TRAINING, low=0, high=1
     )
-    embedding_lr: float = setting(
-        1.0, "learning rate of the word pieces, as a multiple of the others'", TRAINING, low=0
-    )
-    layer_decay: float = setting(
-        1.0, "learning rate of a layer / of the one above", TRAINING, above=0, high=1
-    )
     average_last: float = setting(
         0.0, "share of the last steps whose weights are averaged", TRAINING, low=0, high=1
     )

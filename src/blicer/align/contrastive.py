@@ -24,7 +24,7 @@ from blicer.config import setting
 from blicer.devices import resolve_device
 from blicer.embeddings import Embeddings
 from blicer.errors import InputError
-from blicer.neighbours.kernels import csr, has_sparse_kernels, pair_products, top_columns
+from blicer.neighbours.kernels import csr, pair_products, top_columns
 from blicer.neighbours.mining import silver_pairs
 from blicer.neighbours.retriever import Retriever
 
@@ -72,9 +72,6 @@ class Contrastive(Aligner):
     init: str = setting("distributions", "what that VecMap starts from", choices=INITS[1:])
     encoder: str = setting("lite", "encoder of a start from an encoder")
     centre: bool = setting(True, "subtract the mean vector of each side")
-    through_lengths: bool = setting(
-        True, "differentiate the lengths of mapped words; the public code does not, and gains less"
-    )
     pool: float = setting(1.5, "candidates that a full scan keeps, as a multiple of negatives")
     min_recall: float = setting(
         0.99, "share of true negatives below which all words are scanned", low=0, high=1
@@ -91,6 +88,8 @@ class Contrastive(Aligner):
                 "c1 in its unsupervised mode takes no seed pairs; use semi_supervised with them"
             )
         device = resolve_device(self.device)
+        if device.type == "mps":  # has no sparse products
+            device = torch.device("cpu")
         known = np.zeros((0, 2), np.int64) if self.unsupervised else self.needed(pairs)
         for side, words in (("source", source), ("target", target)):
             if len(words) < 2:
@@ -185,9 +184,9 @@ class ContrastiveLoss:
     """
 
     def __init__(self, x: Tensor, y: Tensor, pairs: Tensor, settings: Contrastive) -> None:
-        self.through_lengths, words = settings.through_lengths, settings.negatives_from
-        self.x, self.x_pairs, self.x_words = _working_rows(x, pairs[:, 0], words)
-        self.y, self.y_pairs, self.y_words = _working_rows(y, pairs[:, 1], words)
+        limit = settings.negatives_from
+        self.x, self.x_pairs, self.x_words = _working_rows(x, pairs[:, 0], limit)
+        self.y, self.y_pairs, self.y_words = _working_rows(y, pairs[:, 1], limit)
         self.forward = NegativeMiner(self.y_pairs, self.y_words, settings)
         self.backward = NegativeMiner(self.x_pairs, self.x_words, settings)
 
@@ -223,19 +222,15 @@ class ContrastiveLoss:
         b_gradient[: self.y_words] = near_x.to_candidates(push_x, x)
         a_gradient.index_add_(0, self.x_pairs, near_x.to_queries(push_x, b_words).addcmul_(pull, y))
         b_gradient.index_add_(0, self.y_pairs, near_y.to_queries(push_y, a_words).addcmul_(pull, x))
-        source_gradient = self.x.T @ self._before_lengths(a_gradient, a, a_lengths)
-        target_gradient = self.y.T @ self._before_lengths(b_gradient, b, b_lengths)
+        source_gradient = self.x.T @ _before_lengths(a_gradient, a, a_lengths)
+        target_gradient = self.y.T @ _before_lengths(b_gradient, b, b_lengths)
         return loss, source_gradient, target_gradient
 
-    def _before_lengths(self, gradient: Tensor, unit: Tensor, lengths: Tensor) -> Tensor:
-        """Gradient of the mapped rows before they were brought to unit length.
 
-        Through the lengths it loses the part that would only change a length.
-        """
-        if self.through_lengths:
-            along = (gradient * unit).sum(dim=1, keepdim=True)
-            gradient = gradient.addcmul_(unit, along, value=-1)
-        return gradient.div_(lengths)
+def _before_lengths(gradient: Tensor, unit: Tensor, lengths: Tensor) -> Tensor:
+    """Gradient of the rows as mapped: without the part that would only change a length."""
+    along = (gradient * unit).sum(dim=1, keepdim=True)
+    return gradient.addcmul_(unit, along, value=-1).div_(lengths)
 
 
 def _working_rows(vectors: Tensor, words: Tensor, limit: int) -> tuple[Tensor, Tensor, int]:
@@ -271,14 +266,7 @@ class Pool:
         values, query = values[used], self.query[used]
         passed = torch.cat([used.new_zeros(1, dtype=torch.int64), used.cumsum(0)])
         starts = torch.cat([passed[:1], passed[self.ends]])
-        candidates = len(self.ends)
-        if has_sparse_kernels(queries.device):
-            return csr(starts, query, values, (candidates, len(queries))) @ queries
-        rows = torch.arange(candidates, device=queries.device).repeat_interleave(starts.diff())
-        out = queries.new_zeros(candidates, queries.shape[1])
-        for part in torch.arange(len(rows)).split(max(1, 2**26 // queries.shape[1])):
-            out.index_add_(0, rows[part], values[part, None] * queries[query[part]])
-        return out
+        return csr(starts, query, values, (len(self.ends), len(queries))) @ queries
 
 
 @dataclass(frozen=True)

@@ -15,49 +15,32 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from blicer import progress
-from blicer.align.base import (
-    Aligner,
-    Folder,
-    Maps,
-    Pairs,
-    Seeds,
-    apply_,
-    mapped_unit,
-    prepare,
-)
+from blicer.align.base import Aligner, Folder, Pairs, Seeds, apply_, mapped_unit, prepare
 from blicer.align.procrustes import note_if_undetermined, procrustes_map
 from blicer.align.space import Space
 from blicer.config import setting
 from blicer.devices import resolve_device
 from blicer.embeddings import Embeddings
 from blicer.neighbours.kernels import Scan
-from blicer.neighbours.retriever import nearest
 
-Mapped = tuple[Tensor, Tensor | None]  # rows, and their lengths if they were brought to length one
+Maps = tuple[Tensor, Tensor]  # of the source side and of the target side
+Mapped = tuple[Tensor, Tensor]  # rows at length one, and the lengths that they had
 SMALLEST_RATE = 1e-4
 SAFE_RATE = 1.0  # where there are too few seeds to hold some out
 HELD_OUT, FEWEST_HELD_OUT = 0.2, 20  # share of the seed words that judge how far to go
 FIRST_STEP, GROWTH, TRIALS = 2.0, 1.5, 12  # far enough for the literature's 10 steps of 25
 # Held-out words stop being translated better a little before their loss stops falling.
 MOST_OF_THE_GAIN = 0.9
-RETRIES = 8
-
-
-@dataclass(frozen=True)
-class Descent:
-    maps: Maps
-    losses: list[float]  # at the start, and after each step; never rising
-    rate: float  # after the halvings
 
 
 @dataclass(kw_only=True)
 class RCSLS(Aligner):
     """Gradient descent on the CSLS of the seed pairs, from the Procrustes map.
 
-    The literature maps the words of one side, and treats the mapped words' lengths as one
-    (``mapped_side="source", relaxed=True``). On held-out seeds a map helped where the words that
-    it moves are the candidates, so one side gained for one direction only. By default both sides
-    are mapped, which costs the same and serves both directions, and cosines are true ones.
+    The literature maps the words of one side, and treats the mapped words' lengths as one. On
+    held-out seeds a map helped where the words that it moves are the candidates, so one side gained
+    for one direction only. Here both sides are mapped, which costs the same and serves both
+    directions, and cosines are true ones.
 
     >>> space = RCSLS().align(english, french, seeds)  # doctest: +SKIP
     """
@@ -68,12 +51,9 @@ class RCSLS(Aligner):
     learning_rate: float | str = setting(
         "auto", "step size; auto: chosen on a fifth of the seed words", above=0, choices=["auto"]
     )
-    mapped_side: str = setting("both", "who is moved", choices=("both", "source", "target"))
     iterations: int = setting(10, "steps of gradient descent", low=0)
     neighbours: int = setting(10, "neighbours that make up a word's hubness", low=1)
     words: int = setting(200_000, "most frequent words that can be neighbours", low=1)
-    relaxed: bool = setting(False, "treat the lengths of mapped words as one")
-    spectral: bool = setting(False, "project maps so that no singular value is above one")
     centre: bool = setting(True, "subtract the mean vector of each side")
     memory_gb: float = setting(2.0, "bound of working memory", above=0)
     seed: int = setting(0, "of the draw of held-out seeds", low=0)
@@ -87,19 +67,10 @@ class RCSLS(Aligner):
         rate = self.learning_rate
         if isinstance(rate, str):
             rate = self._choose_rate(x, y, pairs)
-        descent = self._descend_safely(x, y, pairs, rate)
-        outcome = {"seed_pairs": len(pairs), "rate_used": descent.rate, "losses": descent.losses}
-        x, y = apply_(x, descent.maps[0]), apply_(y, descent.maps[1])
-        return self.space(source, target, x, y, **outcome)
-
-    def _start(self, x: Tensor, y: Tensor, pairs: Pairs) -> Maps:
-        """Procrustes, as a map of whichever side is to be moved."""
-        rotation = procrustes_map(x, y, pairs).to(x.device, torch.float32)
-        if self.mapped_side == "source":
-            return rotation, None
-        if self.mapped_side == "target":
-            return None, rotation.T.contiguous()
-        return rotation, torch.eye(len(rotation), device=x.device)
+        start = _procrustes(x, y, pairs)
+        maps, losses, rate = descend(CSLSLoss(x, y, pairs, self), start, rate, self.iterations)
+        outcome = {"seed_pairs": len(pairs), "rate_used": rate, "losses": losses}
+        return self.space(source, target, apply_(x, maps[0]), apply_(y, maps[1]), **outcome)
 
     def _choose_rate(self, x: Tensor, y: Tensor, pairs: Pairs) -> float:
         """The step size with which ``iterations`` steps go as far as held-out seeds gain from.
@@ -113,22 +84,21 @@ class RCSLS(Aligner):
             progress.note(f"RCSLS: too few seeds to hold some out; learning rate {SAFE_RATE:g}")
             return SAFE_RATE
         held = np.isin(pairs[:, 0], np.random.default_rng(self.seed).permutation(words)[:count])
-        training = RelaxedCSLS(x, y, pairs[~held], self)
-        judge = RelaxedCSLS(x, y, pairs[held], self, cosine=True)
-        maps = self._start(x, y, pairs[~held])
+        training, judge = (CSLSLoss(x, y, some, self) for some in (pairs[~held], pairs[held]))
+        maps = _procrustes(x, y, pairs[~held])
         value, gradients = training(maps)
-        path = [(0.0, judge.loss(maps))]  # how far, and the held-out loss there
+        path = [(0.0, judge(maps)[0])]  # how far, and the held-out loss there
         step, growth = FIRST_STEP, GROWTH
         with progress.task("RCSLS, choosing how far to go", TRIALS) as running:
             for _ in range(TRIALS):
-                tried = moved(maps, gradients, step, spectral=self.spectral)
+                tried = moved(maps, gradients, step)
                 new_value, new_gradients = training(tried)
                 running.advance(status=f"held-out loss {path[-1][1]:.4f}")
                 if new_value > value:  # too long a step says nothing about how far to go
                     step, growth = step / 2, 1.0
                     continue
                 maps, value, gradients = tried, new_value, new_gradients
-                path.append((path[-1][0] + step, judge.loss(maps)))
+                path.append((path[-1][0] + step, judge(maps)[0]))
                 if path[-1][1] > path[-2][1]:
                     break
                 step *= growth
@@ -141,32 +111,26 @@ class RCSLS(Aligner):
         )
         return rate
 
-    def _descend_safely(self, x: Tensor, y: Tensor, pairs: Pairs, rate: float) -> Descent:
-        """Descend; if true cosines end up worse than at the start, go half as far."""
-        training = RelaxedCSLS(x, y, pairs, self)
-        start = self._start(x, y, pairs)
-        if not self.relaxed:  # then the loss is that of true cosines, and never rises
-            return descend(training, start, rate, self.iterations, spectral=self.spectral)
-        judge = RelaxedCSLS(x, y, pairs, self, cosine=True)
-        at_start = judge.loss(start)
-        for _ in range(RETRIES):
-            descent = descend(training, start, rate, self.iterations, spectral=self.spectral)
-            if judge.loss(descent.maps) <= at_start:
-                return descent
-            progress.note(f"RCSLS: a learning rate of {rate:g} went too far, trying half of it")
-            rate /= 2
-        return Descent(start, [training.loss(start)], 0.0)
+
+def _procrustes(x: Tensor, y: Tensor, pairs: Pairs) -> Maps:
+    """Where descent starts: a rotation of the source side; the target side stays."""
+    rotation = procrustes_map(x, y, pairs).to(x.device, torch.float32)
+    return rotation, torch.eye(len(rotation), device=x.device)
 
 
-def descend(loss: RelaxedCSLS, maps: Maps, rate: float, steps: int, *, spectral: bool) -> Descent:
-    """Gradient descent; a step that raises the loss is undone, and the next is half as long."""
+def descend(loss: CSLSLoss, maps: Maps, rate: float, steps: int) -> tuple[Maps, list[float], float]:
+    """Gradient descent; a step that raises the loss is undone, and the next is half as long.
+
+    Returns the maps, the losses (at the start and after each step; never rising) and the rate
+    after the halvings.
+    """
     value, gradients = loss(maps)
     losses = [value]
     with progress.task("RCSLS", steps) as running:
         for _ in range(steps):
             if rate < SMALLEST_RATE:
                 break
-            tried = moved(maps, gradients, rate, spectral=spectral)
+            tried = moved(maps, gradients, rate)
             new_value, new_gradients = loss(tried)
             if new_value > value:
                 rate /= 2
@@ -174,26 +138,12 @@ def descend(loss: RelaxedCSLS, maps: Maps, rate: float, steps: int, *, spectral:
                 maps, value, gradients = tried, new_value, new_gradients
             losses.append(value)
             running.advance(status=f"loss {value:.4f}")
-    return Descent(maps, losses, rate)
+    return maps, losses, rate
 
 
-def moved(maps: Maps, gradients: Maps, step: float, *, spectral: bool) -> Maps:
+def moved(maps: Maps, gradients: Maps, step: float) -> Maps:
     """The maps after a step against their gradients."""
-
-    def one(weights: Tensor | None, gradient: Tensor | None) -> Tensor | None:
-        if weights is None or gradient is None:
-            return weights
-        weights = weights - step * gradient
-        return spectral_projection(weights) if spectral else weights
-
-    return one(maps[0], gradients[0]), one(maps[1], gradients[1])
-
-
-def spectral_projection(weights: Tensor) -> Tensor:
-    """The nearest matrix with no singular value above one."""
-    left, values, right = torch.linalg.svd(weights)
-    capped: Tensor = (left * values.clamp(max=1.0)) @ right
-    return capped
+    return maps[0] - step * gradients[0], maps[1] - step * gradients[1]
 
 
 class _Side:
@@ -209,33 +159,25 @@ class _Side:
         return sums.index_add_(0, self.of_pair, rows_of_pairs)
 
 
-class RelaxedCSLS:
-    """The loss and its gradients for fixed vectors and seed pairs.
+class CSLSLoss:
+    """The loss and its gradients for fixed vectors and seed pairs."""
 
-    ``cosine`` brings mapped words to length one, ``relaxed`` or not.
-    """
-
-    def __init__(
-        self, x: Tensor, y: Tensor, pairs: Pairs, settings: RCSLS, *, cosine: bool = False
-    ) -> None:
+    def __init__(self, x: Tensor, y: Tensor, pairs: Pairs, settings: RCSLS) -> None:
         self.pairs, self.settings = len(pairs), settings
-        self.cosine = cosine or not settings.relaxed
         rows = torch.from_numpy(pairs).to(x.device)
         self.source = _Side(x, rows[:, 0], settings.words)
         self.target = _Side(y, rows[:, 1], settings.words)
 
-    def loss(self, maps: Maps) -> float:
-        return self(maps, gradient=False)[0]
-
-    def __call__(self, maps: Maps, *, gradient: bool = True) -> tuple[float, Maps]:
-        """The loss, and its gradient for each map that is there."""
+    def __call__(self, maps: Maps) -> tuple[float, Maps]:
+        """The loss, and its gradient for each map."""
         source, target = self.source, self.target
-        x, y = self._map(source.words, maps[0]), self._map(target.words, maps[1])
-        x_seeds, y_seeds = self._map(source.seeds, maps[0]), self._map(target.seeds, maps[1])
+        x, x_seeds = (mapped_unit(rows, maps[0]) for rows in (source.words, source.seeds))
+        y, y_seeds = (mapped_unit(rows, maps[1]) for rows in (target.words, target.seeds))
         near_x, y_near = self._nearest(x_seeds[0], y[0])
         near_y, x_near = self._nearest(y_seeds[0], x[0])
         # Sum of the translations of each distinct seed: one row a word, not one a pair.
         y_sums = source.sums(y_seeds[0][target.of_pair])
+        x_sums = target.sums(x_seeds[0][source.of_pair])
         parts = (
             -2 * (x_seeds[0] * y_sums).sum(dim=1),
             source.counts * near_x.mean(dim=1),
@@ -243,24 +185,15 @@ class RelaxedCSLS:
         )
         # In fp64, which MPS does not have.
         loss = sum(float(part.cpu().double().sum()) for part in parts) / self.pairs
-        first = second = None
-        if gradient and maps[0] is not None:
-            first = self._seed_gradient(source, x_seeds, y_sums, y[0], y_near)
-            first += self._neighbour_gradient(source, x, x_near, y_seeds[0], target.counts)
-        if gradient and maps[1] is not None:
-            x_sums = target.sums(x_seeds[0][source.of_pair])
-            second = self._seed_gradient(target, y_seeds, x_sums, x[0], x_near)
-            second += self._neighbour_gradient(target, y, y_near, x_seeds[0], source.counts)
+        first = self._seed_gradient(source, x_seeds, y_sums, y[0], y_near)
+        first += self._neighbour_gradient(source, x, x_near, y_seeds[0], target.counts)
+        second = self._seed_gradient(target, y_seeds, x_sums, x[0], x_near)
+        second += self._neighbour_gradient(target, y, y_near, x_seeds[0], source.counts)
         return loss, (first, second)
-
-    def _map(self, words: Tensor, weights: Tensor | None) -> Mapped:
-        if weights is None:
-            return words, None
-        return mapped_unit(words, weights) if self.cosine else (words @ weights, None)
 
     def _nearest(self, queries: Tensor, words: Tensor) -> tuple[Tensor, Tensor]:
         scan = Scan(queries, words, memory_gb=self.settings.memory_gb, label="neighbours")
-        return nearest(scan, min(self.settings.neighbours, len(words)))
+        return scan.best(min(self.settings.neighbours, len(words)))
 
     def _seed_gradient(
         self, side: _Side, seeds: Mapped, sums: Tensor, others: Tensor, near: Tensor
@@ -277,13 +210,10 @@ class RelaxedCSLS:
         rows, place = near.reshape(-1).unique(return_inverse=True)
         share = (seeds * (counts / k)[:, None]).repeat_interleave(k, dim=0)
         push = seeds.new_zeros(len(rows), seeds.shape[1]).index_add_(0, place, share)
-        unit, lengths = mapped
-        lengths = lengths[rows] if lengths is not None else None
-        return side.words[rows].T @ _before_lengths(push, unit[rows], lengths) / self.pairs
+        unit, lengths = (part[rows] for part in mapped)
+        return side.words[rows].T @ _before_lengths(push, unit, lengths) / self.pairs
 
 
-def _before_lengths(gradient: Tensor, unit: Tensor, lengths: Tensor | None) -> Tensor:
+def _before_lengths(gradient: Tensor, unit: Tensor, lengths: Tensor) -> Tensor:
     """Gradient of the rows as mapped, from that of the rows at length one."""
-    if lengths is None:
-        return gradient
     return (gradient - unit * (unit * gradient).sum(dim=1, keepdim=True)) / lengths

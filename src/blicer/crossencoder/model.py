@@ -109,7 +109,6 @@ class Reranker:
         if self.config.early_stopping and held_out is None:
             raise InputError("early_stopping needs held-out pairs: give validation")
         run = Run(self.model, data, held_out, self.config, self.device, self.precision)
-        self.device = run.device
         checkpoints = None
         if output_dir is not None:
             output_dir = Path(output_dir)
@@ -121,11 +120,9 @@ class Reranker:
         # Half-trained weights must not pass for a model: if this fails, it is loaded anew.
         del self.model
         self.model, self.report_ = run.train(checkpoints), run.report
-        if output_dir is not None and checkpoints is not None and run.rank == 0:
+        if output_dir is not None and checkpoints is not None:
             self.save(output_dir)
             checkpoints.clear()
-        if run.accelerator:
-            run.accelerator.wait_for_everyone()
         return self
 
     def _labelled(

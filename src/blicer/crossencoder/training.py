@@ -13,9 +13,7 @@ table only the rows that occur are trained (``blicer.encoders.tuning``).
 
 from __future__ import annotations
 
-import os
 import time
-from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -71,10 +69,7 @@ class TrainingReport:
 
 
 class Run:
-    """One training run; ``train`` takes it to the end from wherever a checkpoint is.
-
-    Under torchrun or accelerate several processes share every step: ``rank`` is this process.
-    """
+    """One training run; ``train`` takes it to the end from wherever a checkpoint is."""
 
     def __init__(
         self,
@@ -86,22 +81,16 @@ class Run:
         precision: str,
     ) -> None:
         self.model, self.data, self.config, self.held_out = model, data, config, held_out
-        self.device, self.rank, self.processes = device, 0, 1
-        self.accelerator = _find_accelerator(device)
-        if self.accelerator:
-            self.device = self.accelerator.device
-            self.rank = self.accelerator.process_index
-            self.processes = self.accelerator.num_processes
-        self.autocast = resolve_precision(precision, self.device, model)
-        self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.autocast == torch.float16)
+        self.device, self.autocast = device, resolve_precision(precision, device, model)
+        self.scaler = torch.amp.GradScaler(device.type, enabled=self.autocast == torch.float16)
         pairs = len(data.labels)
         self.steps_per_epoch = -(-pairs // config.batch_size)
         self.total = self.steps_per_epoch * config.epochs
         settings = config.only(TRAINING) | {"encoder": fingerprint(model)}
-        where = (str(self.autocast), self.device.type, self.processes)
+        where = (str(self.autocast), device.type)
         decisive = digest(settings, data.digest(), held_out and held_out.digest(), where)
         self.report = TrainingReport(decisive, pairs, self.total)
-        usual = CPU_MICRO_BATCH if self.device.type == "cpu" else config.batch_size
+        usual = CPU_MICRO_BATCH if device.type == "cpu" else config.batch_size
         self.micro = config.micro_batch_size or usual
         self.mean: dict[str, torch.Tensor] = {}
         self.best: dict[str, torch.Tensor] = {}
@@ -121,7 +110,6 @@ class Run:
             self.trained = {n: p for n, p in model.named_parameters() if p.requires_grad}
             if checkpoints is not None:
                 self._resume(checkpoints)
-            self.wrapped = self.accelerator.prepare_model(model) if self.accelerator else model
             with torch.random.fork_rng():
                 model.train()
                 self._loop(checkpoints)
@@ -148,7 +136,7 @@ class Run:
                 self._average(step)
                 self._look(step)
                 progress.advance(1, status=f"loss {smooth:.4f}")
-                if checkpoints and self.rank == 0 and step + 1 < self.total and checkpoints.due():
+                if checkpoints and step + 1 < self.total and checkpoints.due():
                     groups = {"mean": self.mean, "best": self.best}
                     state = {"report": asdict(self.report), "scaler": self.scaler.state_dict()}
                     checkpoints.save(self.trained, self.optimiser, groups, state)
@@ -176,40 +164,29 @@ class Run:
         return self._order[place * size : (place + 1) * size]
 
     def _step(self, step: int) -> float:
-        torch.manual_seed(_mix_seed(self.config.seed, step, self.rank))
-        frozen = set_step(self.optimiser, self.config, step, self.total)
-        if self.processes == 1 and self.config.freeze_embeddings:
-            # Saves the backward pass into the table; with several processes it must stay wired.
-            for parameter in self.trained.values():
-                parameter.requires_grad_(not any(parameter is other for other in frozen))
+        mixed = np.random.SeedSequence((self.config.seed, step, 0)).generate_state(1, np.uint64)
+        torch.manual_seed(int(mixed[0] >> np.uint64(1)))
+        set_step(self.optimiser, self.config, step, self.total)
         rows = self.rows(step)
         rows = rows[np.argsort(-self.data.tokens.lengths[rows], kind="stable")]
         # Dividing by the mean weight of all pairs, not of this batch, keeps the gradient unbiased.
-        scale = self.processes / (len(rows) * float(self.data.weights.mean()))
-        chunks = [rows[i : i + self.micro] for i in range(0, len(rows), self.micro)]
+        scale = 1 / (len(rows) * float(self.data.weights.mean()))
         total = torch.zeros((), device=self.device)
-        for i, chunk in enumerate(chunks):
-            mine = chunk[self.rank :: self.processes]
-            # Gradients are exchanged after the last chunk; without a row a process sends zeros.
-            hold_back = self.accelerator and i + 1 < len(chunks)
-            with self.accelerator.no_sync(self.wrapped) if hold_back else nullcontext():
-                loss = self._loss(self.wrapped, self.data, mine if len(mine) else chunk[:1])
-                loss = loss * scale * float(len(mine) > 0)
-                self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+        for i in range(0, len(rows), self.micro):
+            loss = self._loss(self.data, rows[i : i + self.micro]) * scale
+            self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
             total += loss.detach()
         self.scaler.unscale_(self.optimiser)
-        for parameter in frozen:
-            parameter.grad = None
         torch.nn.utils.clip_grad_norm_(self.trained.values(), self.config.max_grad_norm)
         self.scaler.step(self.optimiser)
         self.scaler.update()
         self.optimiser.zero_grad(set_to_none=True)
-        return float(self.accelerator.reduce(total, "mean") if self.accelerator else total)
+        return float(total)
 
-    def _loss(self, model: Any, data: LabelledPairs, rows: Ints) -> torch.Tensor:
+    def _loss(self, data: LabelledPairs, rows: Ints) -> torch.Tensor:
         """Weighted sum of BCEWithLogitsLoss over some rows."""
         with torch.autocast(self.device.type, self.autocast, self.autocast is not None):
-            logits = model(**data.tokens.batch(rows, self.device)).logits[:, 0]
+            logits = self.model(**data.tokens.batch(rows, self.device)).logits[:, 0]
         labels, weights = (
             torch.from_numpy(values[rows]).to(self.device) for values in (data.labels, data.weights)
         )
@@ -238,7 +215,7 @@ class Run:
             return
         self.model.eval()
         batches = token_batches(data.tokens.lengths, batch_cost(self.device)[0])
-        loss = sum(float(self._loss(self.model, data, rows)) for rows in batches)
+        loss = sum(float(self._loss(data, rows)) for rows in batches)
         self.model.train()
         self.report.held_out_losses.append(loss / float(data.weights.sum()))
         if self.config.early_stopping and self.report.looks_without_gain == 0:
@@ -261,20 +238,3 @@ def add_lora(model: Any, config: Config) -> Any:
     with torch.random.fork_rng():
         torch.manual_seed(config.seed)
         return get_peft_model(model, lora)
-
-
-def _find_accelerator(device: torch.device) -> Any:
-    """accelerate's view of the processes when launched by it or by torchrun; None for one alone."""
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
-        return None
-    from accelerate import Accelerator, DistributedDataParallelKwargs
-
-    return Accelerator(
-        mixed_precision="no",  # autocast is ours, the same as in a single process
-        cpu=device.type == "cpu",
-        kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=True)],
-    )
-
-
-def _mix_seed(*parts: int) -> int:
-    return int(np.random.SeedSequence(parts).generate_state(1, np.uint64)[0] >> np.uint64(1))

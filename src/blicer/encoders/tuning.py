@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import re
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
@@ -66,8 +65,6 @@ def train_rows_only(model: Any, *token_ids: Ints) -> Callable[[], None]:
 
 # -- optimiser -------------------------------------------------------------------------------------
 
-_LAYER = re.compile(r"\.(?:layers?|blocks?|h)\.(\d+)\.")
-
 
 def learning_rate_factor(step: int, total: int, warmup: float) -> float:
     """Linear rise over the first ``warmup`` of the steps, then linear fall to 0 (method §3)."""
@@ -77,49 +74,34 @@ def learning_rate_factor(step: int, total: int, warmup: float) -> float:
     return (total - step) / max(1, total - rising)
 
 
-def layer_of(name: str, n_layers: int) -> int:
-    """0 for what lies under the layers (embeddings), 1 … n for the layers, n + 1 above them."""
-    if found := _LAYER.search(f".{name}"):
-        return int(found.group(1)) + 1
-    return 0 if "embedding" in name else n_layers + 1
-
-
 def make_optimiser(model: Any, config: Config) -> torch.optim.AdamW:
-    """AdamW over what requires a gradient, one group for each (rate, decay) that occurs.
+    """AdamW over what requires a gradient.
 
     Biases and normalisation gains (one-dimensional) do not decay, as usual for these encoders.
     """
-    trained = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+    trained = [p for p in model.parameters() if p.requires_grad]
     table = getattr(model.get_input_embeddings(), "weight", None)
-    n_layers = max((layer_of(name, -1) for name, _ in trained), default=0)
-    groups: dict[tuple[float, float, bool], list[Any]] = defaultdict(list)
-    for name, parameter in trained:
-        is_table = parameter is table
-        rate = config.layer_decay ** (n_layers + 1 - layer_of(name, n_layers))
-        rate *= config.embedding_lr if is_table else 1.0
+    groups: dict[tuple[float, bool], list[nn.Parameter]] = defaultdict(list)
+    for parameter in trained:
         decay = config.weight_decay if parameter.ndim > 1 else 0.0
-        groups[rate, decay, is_table].append(parameter)
+        groups[decay, parameter is table].append(parameter)
     return torch.optim.AdamW(
         [
-            {"params": members, "weight_decay": decay, "rate": rate, "is_table": is_table}
-            for (rate, decay, is_table), members in groups.items()
+            {"params": members, "weight_decay": decay, "is_table": is_table}
+            for (decay, is_table), members in groups.items()
         ],
         lr=config.learning_rate,
-        fused=all(p.device.type in ("cpu", "cuda") for _, p in trained),
+        fused=all(p.device.type in ("cpu", "cuda") for p in trained),
     )
 
 
-def set_step(
-    optimiser: torch.optim.AdamW, config: Config, step: int, total: int
-) -> list[nn.Parameter]:
-    """Set every group's learning rate for this step; returns what stays frozen in it."""
-    factor = learning_rate_factor(step, total, config.warmup)
-    frozen: list[nn.Parameter] = []
+def set_step(optimiser: torch.optim.AdamW, config: Config, step: int, total: int) -> None:
+    """Set the learning rate of this step, and freeze the embedding table if due."""
     for group in optimiser.param_groups:
-        group["lr"] = config.learning_rate * factor * group["rate"]
-        if group["is_table"] and step < round(config.freeze_embeddings * total):
-            frozen += group["params"]
-    return frozen
+        group["lr"] = config.learning_rate * learning_rate_factor(step, total, config.warmup)
+        if group["is_table"]:
+            for parameter in group["params"]:
+                parameter.requires_grad_(step >= round(config.freeze_embeddings * total))
 
 
 # -- checkpoints -----------------------------------------------------------------------------------

@@ -143,22 +143,16 @@ def top_columns(block: Tensor, k: int, bar: Tensor | None = None) -> Tensor:
     ``bar`` (rows,): a value that at least k numbers of the row are expected to reach. Only these
     are then ordered, which takes a third of the time for hundreds out of tens of thousands.
     """
-    most, found = FEW * k * len(block), None
-    if bar is not None:
-        below = torch.nextafter(bar, torch.full_like(bar, -torch.inf))
-        found = GroupMaxima(block).fold().above(below, most)
-    if found is None or len(found[0]) > most:
+    if bar is None:
         return block.topk(k, dim=1, sorted=False).indices
-    row, column, _ = found
+    row, column = places_of_true(block >= bar[:, None])
     counts = torch.bincount(row, minlength=len(block))
-    if int(counts.min()) < k:
+    if len(row) > FEW * k * len(block) or int(counts.min()) < k:
         return block.topk(k, dim=1, sorted=False).indices
     place = torch.arange(len(row), device=block.device) - (counts.cumsum(0) - counts)[row]
-    width = block.shape[1]
-    listed = column.new_full((len(block), int(counts.max())), width)
-    listed[row, place] = column
-    listed = listed.sort(dim=1).values
-    values = block.gather(1, listed.clamp(max=width - 1)).masked_fill_(listed == width, -torch.inf)
+    listed = column.new_zeros(len(block), int(counts.max()))
+    values = block.new_full(listed.shape, -torch.inf)
+    listed[row, place], values[row, place] = column, block[row, column]
     return listed.gather(1, values.topk(k, dim=1, sorted=False).indices)
 
 
@@ -213,10 +207,8 @@ class RunningTopK:
         word = torch.cat([own, *(entry[0] for entry in self._waiting)])
         index = torch.cat([self.indices.flatten(), *(entry[1] for entry in self._waiting)])
         value = torch.cat([self.values.flatten(), *(entry[2] for entry in self._waiting)])
-        # One sort by word, then by falling value (as an integer of the same order), is enough.
-        bits = value.view(torch.int32)
-        falling = torch.bitwise_not(bits ^ ((bits >> 31) & 0x7FFFFFFF)).to(torch.int64) + 2**31
-        order = ((word << 32) + falling).argsort()
+        order = value.argsort(descending=True)
+        order = order[word[order].argsort(stable=True)]
         word = word[order]
         counts = torch.bincount(word, minlength=words)
         rank = torch.arange(len(word), device=word.device) - (counts.cumsum(0) - counts)[word]
@@ -233,7 +225,6 @@ class RunningTopK:
 class Scan:
     """One pass over the scores of all pairs of rows: left · right − penalty of the right word.
 
-    Rows may be bf16. Scores are fp32; those of bf16 rows are rounded to bf16 before the penalty.
     ``memory_gb`` bounds working memory, ``label`` names the pass in the progress display.
     """
 
@@ -263,9 +254,7 @@ class Scan:
     def tile(self, rows: slice, columns: slice, buffer: Tensor) -> Tensor:
         left, right = self.left[rows], self.right[columns]
         tile = buffer[: len(left) * len(right)].view(len(left), len(right))
-        if left.dtype != tile.dtype:
-            tile.copy_(torch.mm(left, right.T))
-        elif tile.device.type == "cpu":
+        if tile.device.type == "cpu":
             np.matmul(left.numpy(), right.numpy().T, out=tile.numpy())
         else:
             torch.mm(left, right.T, out=tile)
@@ -285,16 +274,13 @@ class Scan:
             [RunningTopK(band.stop - band.start, most, device) for band in bands]
             for bands, most in zip((row_bands, column_bands), keep, strict=True)
         )
-        tiles = ((i, j) for i in range(len(row_bands)) for j in range(len(column_bands)))
+        tiles = [(i, j) for i in range(len(row_bands)) for j in range(len(column_bands))]
+        tiles_left = iter(tiles)  # of a list: threads may share it
         lock = Lock()
 
-        def work(running: progress.Task) -> None:
+        def work() -> None:
             buffer = torch.empty(height * width, device=device)
-            while True:
-                with lock:
-                    at = next(tiles, None)
-                if at is None:
-                    return
+            while (at := next(tiles_left, None)) is not None:
                 i, j = at
                 tile = self.tile(row_bands[i], column_bands[j], buffer)
                 rows[i].update(tile, column_bands[j].start, columns=False)
@@ -303,19 +289,17 @@ class Scan:
                 with lock:
                     running.advance()
 
-        with progress.task(self.label, len(row_bands) * len(column_bands)) as running:
-            if min(threads, len(row_bands) * len(column_bands)) <= 1:
-                work(running)
+        with progress.task(self.label, len(tiles)) as running:
+            if min(threads, len(tiles)) <= 1:
+                work()
             else:
                 with _one_thread_each(threads) as pool:
-                    started = [pool.submit(work, running) for _ in range(threads)]
+                    started = [pool.submit(work) for _ in range(threads)]
                     try:
                         for one in started:
                             one.result()
                     finally:
-                        with lock:
-                            for _ in tiles:  # after an error or Ctrl-C the others stop at once
-                                pass
+                        list(tiles_left)  # after an error or Ctrl-C the others stop at once
         for band in rows if not k_columns else [*rows, *columns]:
             band.finish()
         return rows, columns
@@ -335,8 +319,6 @@ class Scan:
         values = torch.cat([band.values for band in bands])
         indices = torch.cat([band.indices for band in bands])
         tied = (values[:, 1:] == values[:, :-1]).any(dim=1).nonzero().flatten()
-        if self.left.dtype != torch.float32:  # nearly all tie, and will be rescored
-            tied = tied[:0]
         values, indices = values[:, :k].contiguous(), indices[:, :k].contiguous()
         for some in tied.split(max(1, TILE_NUMBERS * 4 // len(self.right))):
             again = Scan(self.left[some], self.right, self.penalty)
@@ -364,11 +346,6 @@ def _bands(words: int, size: int) -> list[slice]:
     return [slice(start, min(start + size, words)) for start in range(0, words, size)]
 
 
-def has_sparse_kernels(device: torch.device) -> bool:
-    """Whether torch has sparse products for this device (MPS has not)."""
-    return device.type in ("cpu", "cuda")
-
-
 def csr(starts: Tensor, columns: Tensor, values: Tensor, size: tuple[int, int]) -> Tensor:
     with warnings.catch_warnings():
         # torch warns once that CSR is in beta and that invariants are not checked; ours hold.
@@ -379,15 +356,7 @@ def csr(starts: Tensor, columns: Tensor, values: Tensor, size: tuple[int, int]) 
 def pair_products(left: Tensor, right: Tensor, columns: Tensor) -> Tensor:
     """``out[i, j] = left[i] · right[columns[i, j]]``: six times as fast as gathering the rows."""
     rows, width = columns.shape
-    if has_sparse_kernels(left.device):
-        starts = torch.arange(0, rows * width + 1, width, device=left.device)
-        pattern = csr(starts, columns.reshape(-1), left.new_zeros(rows * width), (rows, len(right)))
-        products: Tensor = torch.sparse.sampled_addmm(pattern, left, right.T, beta=0.0).values()
-        return products.view(rows, width)
-    part = max(1, 2**26 // (width * left.shape[1]))
-    return torch.cat(
-        [
-            torch.bmm(right[columns[i : i + part]], left[i : i + part, :, None]).squeeze(2)
-            for i in range(0, rows, part)
-        ]
-    )
+    starts = torch.arange(0, rows * width + 1, width, device=left.device)
+    pattern = csr(starts, columns.reshape(-1), left.new_zeros(rows * width), (rows, len(right)))
+    products: Tensor = torch.sparse.sampled_addmm(pattern, left, right.T, beta=0.0).values()
+    return products.view(rows, width)

@@ -1,17 +1,13 @@
 """``Retriever``: exact nearest neighbours by cosine and CSLS between two vocabularies.
 
-Work is cut into blocks, so that memory does not grow with the vocabulary. Where the device
-multiplies bf16 much faster than fp32, large scans run in bf16; they keep ``BF16_MARGIN`` more
-candidates than asked for, and rescoring in fp32 makes the result that of an fp32 scan.
+Work is cut into blocks, so that memory does not grow with the vocabulary.
 """
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -21,18 +17,11 @@ from torch import Tensor
 
 from blicer.devices import resolve_device
 from blicer.errors import InputError
-from blicer.neighbours.kernels import Scan, pair_products
+from blicer.neighbours.kernels import Scan
 
 Measure = Literal["cosine", "csls", "csls_candidate"]
-Precision = Literal["auto", "fp32", "bf16"]
 
 ROWS_AT_ONCE = 65536
-BF16_MARGIN = 32
-SMALL_SCAN = 2e11  # multiply-adds below which fp32 is fast enough
-FASTER = 0.75  # bf16 products must take at most this share of fp32's time
-PAIRS_AT_ONCE = 2**22  # rescored together
-UNIT_ROUNDING = 2.0**-8  # bf16 keeps eight bits: half of the last one's step
-SUMMATION = 1e-4  # more than what adding up in fp32, in any order, changes of a cosine
 
 
 @dataclass(frozen=True)
@@ -58,9 +47,8 @@ class Retriever:
     """Cosine and CSLS between two vocabularies that share a space (docs/method.md §1).
 
     ``source`` and ``target`` are rows of vectors, most frequent word first. ``k_csls`` is the
-    size of the neighbourhood in CSLS. ``precision`` is that of large scans ("auto": bf16 where it
-    is faster); results are exact in any case. ``memory_gb`` bounds working memory. ``hubness`` is
-    that of all source and all target words if it was measured before (None: on first use).
+    size of the neighbourhood in CSLS. ``memory_gb`` bounds working memory. ``hubness`` is that of
+    all source and all target words if it was measured before (None: on first use).
     """
 
     def __init__(
@@ -70,7 +58,6 @@ class Retriever:
         *,
         k_csls: int = 10,
         device: str | torch.device | None = "auto",
-        precision: Precision = "auto",
         memory_gb: float = 2.0,
         hubness: tuple[Any, Any] | None = None,
     ) -> None:
@@ -87,7 +74,6 @@ class Retriever:
         if memory_gb <= 0:
             raise InputError(f"memory_gb is {memory_gb}; expected a positive number")
         self.k_csls, self.memory_gb = k_csls, memory_gb
-        self.precision: Precision = precision
         self.known_hubness: tuple[Tensor, Tensor] | None = None
         if hubness is not None:
             of_source, of_target = (
@@ -104,7 +90,7 @@ class Retriever:
             scan = Scan(
                 self.source, self.target, memory_gb=self.memory_gb, label="measuring hubness"
             )
-            of_source, _, of_target, _ = nearest_both(scan, self.k_csls, self.precision)
+            of_source, _, of_target, _ = scan.best_both(self.k_csls)
             self.known_hubness = (of_source.mean(dim=1), of_target.mean(dim=1))
         return self.known_hubness
 
@@ -136,8 +122,7 @@ class Retriever:
         for start in range(0, len(index), ROWS_AT_ONCE):
             part = index[start : start + ROWS_AT_ONCE]
             scaled = way.factor * way.queries[part]
-            scan = Scan(scaled, candidates, penalty, self.memory_gb, label)
-            values, places = nearest(scan, k, self.precision)
+            values, places = Scan(scaled, candidates, penalty, self.memory_gb, label).best(k)
             done = slice(start, start + len(part))
             scores[done] = (values - way.query_hubness[part][:, None]).cpu().numpy()
             indices[done] = places.cpu().numpy()
@@ -175,15 +160,7 @@ class Retriever:
         index = self._query_index(queries, len(way.queries))
         if len(golds) != len(index) or any(len(gold) == 0 for gold in golds):
             raise InputError("every query needs at least one gold candidate")
-        width = max((len(gold) for gold in golds), default=1)
-        # Repeating a gold to fill its row changes neither the best score nor its first holder.
-        padded = np.empty((len(golds), width), dtype=np.int64)
-        for row, gold in zip(padded, golds, strict=True):
-            row[:] = np.resize(np.sort(gold), width)
-        gold_index = torch.from_numpy(padded).to(self.device)
-        ranks = np.empty(len(index), dtype=np.int64)
-        places = torch.arange(len(way.candidates), device=self.device)
-        start = 0
+        ranks: list[int] = []
         for part in index.split(self._rows_per_block(len(way.candidates))):
             rows = way.queries[part]
             if way.candidate_hubness is None:
@@ -192,16 +169,13 @@ class Retriever:
                 block = torch.addmm(
                     -way.candidate_hubness, rows, way.candidates.T, alpha=way.factor
                 )
-            mine = gold_index[start : start + len(part)]
-            values = block.gather(1, mine)
-            best = values.amax(dim=1, keepdim=True)
-            # Golds are in index order, so the first that reaches the best is the most frequent.
-            first = mine.gather(1, (values == best).int().argmax(dim=1, keepdim=True))
-            ahead = (block > best).sum(dim=1)
-            level = ((block == best) & (places < first)).sum(dim=1)
-            ranks[start : start + len(part)] = (1 + ahead + level).cpu().numpy()
-            start += len(part)
-        return ranks
+            for scores, gold in zip(block, golds[len(ranks) :], strict=False):
+                places = torch.as_tensor(gold, dtype=torch.int64, device=self.device)
+                best = scores[places].max()
+                first = int(places[scores[places] == best].min())
+                level = scores[:first] == best
+                ranks.append(1 + int((scores > best).sum()) + int(level.sum()))
+        return np.array(ranks, dtype=np.int64)
 
     def _direction(self, measure: Measure, reverse: bool) -> _Direction:
         if measure not in ("cosine", "csls", "csls_candidate"):
@@ -248,118 +222,3 @@ def as_unit_rows(matrix: Any, device: torch.device) -> Tensor:
         part = slice(start, start + ROWS_AT_ONCE)
         rows[part] /= norms[part].clamp_min(torch.finfo(torch.float32).tiny)[:, None]
     return rows
-
-
-def nearest(scan: Scan, k: int, precision: Precision = "auto") -> tuple[Tensor, Tensor]:
-    """``scan.best(k)``, in bf16 first where that is faster (or asked for)."""
-    coarse = _coarse(scan, precision)
-    if coarse is None:
-        return scan.best(k)
-    found = coarse.best(min(k + BF16_MARGIN, len(scan.right)))
-    return _in_fp32(scan, *found, k)
-
-
-def nearest_both(
-    scan: Scan, k: int, precision: Precision = "auto"
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """``scan.best_both(k)``, in bf16 first where that is faster (or asked for)."""
-    coarse = _coarse(scan, precision)
-    if coarse is None:
-        return scan.best_both(k)
-    found, turned = (
-        coarse.best_both(k + BF16_MARGIN),
-        replace(scan, left=scan.right, right=scan.left),
-    )
-    return (
-        *_in_fp32(scan, *found[:2], min(k, len(scan.right))),
-        *_in_fp32(turned, *found[2:], min(k, len(scan.left))),
-    )
-
-
-def _coarse(scan: Scan, precision: Precision) -> Scan | None:
-    """The scan in bf16; None if it should run in fp32."""
-    if precision not in ("auto", "fp32", "bf16"):
-        raise InputError(f"precision is {precision!r}; expected auto, fp32 or bf16")
-    if precision == "auto":
-        multiply_adds = float(len(scan.left)) * len(scan.right) * scan.left.shape[1]
-        large = multiply_adds > SMALL_SCAN
-        precision = "bf16" if large and bf16_is_faster(scan.left.device.type) else "fp32"
-    if precision == "fp32":
-        return None
-    return replace(scan, left=scan.left.bfloat16(), right=scan.right.bfloat16())
-
-
-@lru_cache(maxsize=4)
-def bf16_is_faster(device_type: str) -> bool:
-    """Whether a bf16 scan with its rescoring beats an fp32 scan: measured, not guessed.
-
-    Only the products get faster, so they must be faster by far.
-    """
-    if device_type == "cuda":
-        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    if device_type != "cpu":
-        return False
-    seconds = {}
-    for dtype in (torch.float32, torch.bfloat16):
-        scan = Scan(torch.ones(1024, 320, dtype=dtype), torch.ones(1024, 320, dtype=dtype))
-        buffer, whole = torch.empty(1024 * 1024), slice(None)
-        scan.tile(whole, whole, buffer)
-        times = []
-        for _ in range(7):
-            start = time.perf_counter()
-            scan.tile(whole, whole, buffer)
-            times.append(time.perf_counter() - start)
-        seconds[dtype] = min(times)
-    return seconds[torch.bfloat16] < FASTER * seconds[torch.float32]
-
-
-def _in_fp32(scan: Scan, coarse: Tensor, indices: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k best of each row of ``scan`` (fp32), exact, from more than k that bf16 found.
-
-    What bf16 left out scored no more there than the last that it kept. Where the k-th fp32 score
-    is above that by more than rounding can do, no better word was left out; other rows are scanned
-    again in fp32.
-    """
-    values = torch.empty(len(indices), k, device=scan.left.device)
-    places = torch.empty(len(indices), k, dtype=torch.int64, device=scan.left.device)
-    chosen = indices.long().sort(dim=1).values  # by index, so that ties go to frequent words
-    step = max(1, PAIRS_AT_ONCE // chosen.shape[1])
-    for start in range(0, len(chosen), step):
-        part = slice(start, start + step)
-        exact = pair_products(scan.left[part].contiguous(), scan.right, chosen[part])
-        if scan.penalty is not None:
-            exact = exact - scan.penalty[chosen[part]]
-        ordered, order = exact.sort(dim=1, descending=True, stable=True)
-        values[part], places[part] = ordered[:, :k], chosen[part].gather(1, order[:, :k])
-    if chosen.shape[1] < len(scan.right):
-        last = coarse[:, -1].float()
-        again = (values[:, -1] <= last + _largest_error(scan, last)).nonzero().flatten()
-        if len(again):
-            close = replace(scan, left=scan.left[again], label="scanning close calls again")
-            values[again], places[again] = close.best(k)
-    return values, places
-
-
-def _largest_error(scan: Scan, last: Tensor) -> Tensor:
-    """By how much fp32 may score a word that bf16 left out above ``last``, for each left row.
-
-    With x', y' the rounded rows, x·y - x'·y' = (x - x')·y + x'·(y - y'), and no product is above
-    that of the lengths. The product itself is rounded, too, in proportion to its size: that of a
-    word near ``last`` is at most ``last`` and the largest penalty, and one far below stays below.
-    """
-    left, left_error = _lengths(scan.left)
-    right, right_error = (each.max() for each in _lengths(scan.right))
-    penalty = scan.penalty.abs().max() if scan.penalty is not None else 0.0
-    rounded = (last.abs() + penalty) * (UNIT_ROUNDING / (1 - UNIT_ROUNDING))
-    factors = left_error * right + (left + left_error) * right_error
-    bound: Tensor = factors + rounded + SUMMATION * left * right
-    return bound
-
-
-def _lengths(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """The length of each row, and of what bf16 takes away from it."""
-    lengths, errors = [], []
-    for some in rows.split(ROWS_AT_ONCE):
-        lengths.append(some.norm(dim=1))
-        errors.append((some - some.bfloat16().float()).norm(dim=1))
-    return torch.cat(lengths), torch.cat(errors)
