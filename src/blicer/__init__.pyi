@@ -4,6 +4,7 @@ from blicer.align import Contrastive as Contrastive
 from blicer.align import EncoderMix as EncoderMix
 from blicer.align import Procrustes as Procrustes
 from blicer.align import Space as Space
+from blicer.align import TwoView as TwoView
 from blicer.align import VecMap as VecMap
 from blicer.config import Config as Config
 from blicer.crossencoder.model import Reranker as Reranker
@@ -15,6 +16,5 @@ from blicer.multilingual import prepare_multilingual as prepare_multilingual
 from blicer.multilingual import prepare_zero_shot as prepare_zero_shot
 from blicer.pipeline import train as train
 from blicer.translator import Translator as Translator
-from blicer.unsupervised import train_unsupervised as train_unsupervised
 
 __version__: str

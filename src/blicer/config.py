@@ -160,7 +160,7 @@ class Config:
     preset: str = setting("supervised", f"setup of the paper: {', '.join(PRESETS)}", RUN)
     encoder: str = setting("xlm-roberta-large", "lite, a Hugging Face name, or a folder", TRAINING)
 
-    space: str = setting("vecmap", "method that aligns the two vector sets", SPACE)
+    space: str = setting("twoview", "method that aligns the two vector sets", SPACE)
     space_mode: str = setting("", "mode of the method; empty: the one that fits the preset", SPACE)
     space_settings: Mapping[str, Any] = setting({}, "settings of the method", SPACE)
     k_csls: int = setting(10, "neighbours that make up a word's hubness", SPACE, low=1)

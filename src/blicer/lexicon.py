@@ -257,6 +257,26 @@ def split_pairs(
     return np.isin(pairs[:, 0], list(held))
 
 
+def fold_masks(
+    pairs: Integers, folds: int, seed: int = 0, *, holdout: float = 0.0
+) -> list[NDArray[np.bool_]]:
+    """Which rows of ``pairs`` are held out in each fold; every source word is held out once.
+
+    With fewer than 2 ``folds`` there is one part, a share ``holdout`` of the source words. No word
+    of either side is on both sides of a fold, unless too many are connected by shared targets.
+    """
+    shares = [1 / left for left in range(folds, 0, -1)] if folds > 1 else [holdout]
+    apart = splits_apart(pairs, shares[0])
+    masks, left = [], np.ones(len(pairs), dtype=bool)
+    for share in shares:  # of what is left
+        held = np.zeros(len(pairs), dtype=bool)
+        held[left] = split_pairs(pairs[left], share, seed, share_targets=not apart)
+        left &= ~held
+        if held.any() and not held.all():
+            masks.append(held)
+    return masks
+
+
 def splits_apart(pairs: Integers, share: float) -> bool:
     """Whether about that share can be held out with no word of either side in both parts."""
     return largest_group(pairs) <= max(1, share * len(np.unique(pairs[:, 0])))

@@ -20,26 +20,29 @@ from blicer.lexicon import Lexicon
 from blicer.mixing import HeldOutView
 from blicer.pipeline import (
     NO_PAIRS,
+    SILVER_PAIRS,
     Fitted,
     LanguagePair,
     Names,
     Prepared,
     check_config,
+    find_space,
     fit_scorers,
+    make_aligner,
     prepare_pairs,
+    seed_pairs,
+    start_config,
     training_pairs,
 )
 from blicer.progress import note
 from blicer.scorers import CROSS_ENCODER, needs_seeds
-from blicer.unsupervised import check_start, find_space
 
 if TYPE_CHECKING:
     from blicer.embeddings import Embeddings
 
 Languages = tuple[str, str]
-SILVER_PAIRS = 4_000  # that scale CSLS for a pair without seeds
 # What makes the space of a pair without seeds, whatever makes those of the others.
-METHOD_WITHOUT_SEEDS = "vecmap"
+METHOD_WITHOUT_SEEDS = "twoview"
 
 
 def prepare_zero_shot(
@@ -110,8 +113,8 @@ def prepare_multilingual(
     # Every lexicon in the direction in which its pair is asked for.
     turned = {pair: pair[::-1] if pair[::-1] in wanted else pair for pair in seeds}
     seeds = {turned[p]: one if turned[p] == p else one.reverse() for p, one in seeds.items()}
-    if set(wanted) - set(seeds):
-        check_start(METHOD_WITHOUT_SEEDS, init)  # now, not after the cross-encoder is trained
+    alone = start_config(config.replace(space=METHOD_WITHOUT_SEEDS, space_settings={}), init)
+    make_aligner(alone)  # a wrong start raises now, not after the cross-encoder is trained
 
     work, called = Path(work_dir) if work_dir else None, names or {}
 
@@ -121,12 +124,15 @@ def prepare_multilingual(
         return LanguagePair(vectors[one], vectors[other], own_names, work)
 
     note(f"one cross-encoder for {', '.join(map('-'.join, seeds))}")
-    data = [(language_pair(languages), lexicon) for languages, lexicon in seeds.items()]
+    data = [
+        (both := language_pair(languages), seed_pairs(both, lexicon))
+        for languages, lexicon in seeds.items()
+    ]
     trained = prepare_pairs(data, config)
     prepared = dict(zip(seeds, trained, strict=True))
     for pair in wanted:
         if pair not in seeds:
-            prepared[pair] = _without_seeds(language_pair(pair), trained, config, init)
+            prepared[pair] = _without_seeds(language_pair(pair), trained, config, alone)
     return {pair: prepared[pair] for pair in wanted}
 
 
@@ -156,18 +162,16 @@ def all_pairs(languages: Iterable[str], seeds: Container[Languages]) -> list[Lan
 
 
 def _without_seeds(
-    pair: LanguagePair, others: Sequence[Prepared], config: Config, init: str
+    pair: LanguagePair, others: Sequence[Prepared], config: Config, alone: Config
 ) -> Prepared:
-    """A pair that has no seeds: CSLS of an unsupervised VecMap space, the others' cross-encoder.
+    """A pair that has no seeds: CSLS of an unsupervised space, the others' cross-encoder.
 
     Scorers that learn from a pair's own seeds are left out. Silver pairs scale CSLS; nothing is
     trained on them.
     """
     scorers = tuple(name for name in config.scorers if not needs_seeds(name))
-    alone = config.replace(
-        space=METHOD_WITHOUT_SEEDS, space_mode="", space_settings={}, scorers=scorers
-    )
-    space, tried = find_space(pair, alone, init)
+    alone = alone.replace(scorers=scorers)
+    space = find_space(pair, alone)
     silver = alone.replace(n_aug=config.n_aug or SILVER_PAIRS)
     pairs = training_pairs(space, NO_PAIRS, silver)
     shared: Any = others[0].fitted.scorers[config.scorers.index(CROSS_ENCODER)]
@@ -177,5 +181,10 @@ def _without_seeds(
         joined = HeldOutView.joined(views)
         columns = [0, *(1 + config.scorers.index(name) for name in scorers)]
         view = HeldOutView(joined.parts[..., columns], joined.is_gold)
-    notes = {"zero_shot": {"tried": tried, "chosen_on": "held-out seed words of the other pairs"}}
+    notes = {
+        "zero_shot": {
+            "tried": space.settings.get("tried", []),
+            "chosen_on": "held-out seed words of the other pairs",
+        }
+    }
     return Prepared(fitted, view, 0, others[0].refit, alone, notes=notes)

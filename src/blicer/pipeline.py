@@ -3,29 +3,40 @@
 split → space → training pairs → scorers → held-out view → weights → calibration → translator.
 
 Weights and calibration come from seed pairs that neither the space nor the scorers saw; then
-everything is fitted again on all seeds. Seeds become word indices once, in ``seed_pairs``. Every
+everything is fitted again on all seeds. Seeds become word indices once, in ``seed_indices``. Every
 finished stage is cached in ``work_dir``, so that the same call goes on after a kill.
+
+Without seeds (docs/method.md §8) the space finds its own start, and weights come from pairs that
+nobody has checked. The most confident pairs of the space, which the cross-encoder learns from, will
+not do: CSLS is right on them by construction. So they are neighbours in the space and an encoder's
+own vectors together, drawn at random whatever their confidence; where one view alone is wrong the
+other may outvote it. A new map and a new cross-encoder are fitted without their words.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from blicer.align import aligner_class
-from blicer.align.base import Aligner, seed_indices
+from blicer.align.base import Aligner, Masks, seed_indices, unit_
+from blicer.align.two_view import encoder_view, side_by_side
+from blicer.align.vecmap import VecMap
 from blicer.calibration import Calibration, calibrate
-from blicer.config import TRAINING, Config
+from blicer.config import AUTO, TRAINING, Config
 from blicer.encoders.loading import encoder_version
-from blicer.errors import InputError
+from blicer.errors import BlicerError, InputError
 from blicer.files import digest
 from blicer.languages import language_name
-from blicer.lexicon import Lexicon, largest_group, queries, split_pairs, splits_apart
+from blicer.lexicon import Lexicon, fold_masks, largest_group, queries, splits_apart
 from blicer.mixing import (
     CSLS,
     HeldOutView,
@@ -50,6 +61,8 @@ Pairs = NDArray[np.int64]  # (n, 2): rows of source and target words
 Names = tuple[str | None, str | None]
 
 FEWEST_SEEDS = 20
+SILVER_PAIRS = 4_000  # positives where there are no seeds
+SECOND_VIEW, VIEW_WORDS = "lite", 20_000
 NO_PAIRS: Pairs = np.zeros((0, 2), np.int64)
 
 
@@ -124,7 +137,7 @@ class Prepared:
 def train(
     source: Embeddings,
     target: Embeddings,
-    seeds: Lexicon,
+    seeds: Lexicon | None = None,
     config: Config | None = None,
     *,
     space: Space | None = None,
@@ -134,14 +147,15 @@ def train(
     """Make a translator for both directions of one language pair.
 
     ``source``, ``target``: the vectors of the two languages.
-    ``seeds``: known translations, source word first; at least 20 of them in both vocabularies.
+    ``seeds``: known translations, source word first; by default none. With fewer than 20 in both
+    vocabularies the weights are chosen as without seeds; the space uses them in any case.
     ``config``: all settings; by default the embedded encoder `lite` with the preset that fits the
     number of seeds.
     ``space``: a finished space over the same vocabularies; by default ``config.space`` is fitted.
     ``names``: what the languages call themselves, where their tags do not tell.
     ``work_dir``: a folder that caches finished stages; by default nothing is cached.
     """
-    config = config or Config.for_seeds(len(seeds))
+    config = config or Config.for_seeds(len(seeds or ()))
     prepared = prepare(source, target, seeds, config, space=space, names=names, work_dir=work_dir)
     return prepared.translator()
 
@@ -149,7 +163,7 @@ def train(
 def prepare(
     source: Embeddings,
     target: Embeddings,
-    seeds: Lexicon,
+    seeds: Lexicon | None,
     config: Config,
     *,
     space: Space | None = None,
@@ -157,46 +171,118 @@ def prepare(
     work_dir: str | Path | None = None,
 ) -> Prepared:
     """``train`` before the mixing weights are chosen; the arguments are the same."""
-    config = config.for_training(len(seeds))
-    check_config(config, needs_space=space is None)
     pair = LanguagePair(source, target, names, Path(work_dir) if work_dir else None)
-    return prepare_pairs([(pair, seeds)], config, space=space)[0]
+    known = seed_indices(source, target, seeds) if seeds else NO_PAIRS
+    config = config.for_training(count(known) or config.n_aug)
+    check_config(config, needs_space=space is None)
+    if count(known) >= FEWEST_SEEDS:
+        return prepare_pairs([(pair, known)], config, space=space)[0]
+    if seeds:
+        note(
+            f"{count(known)} seed pairs are too few to hold some out (at least {FEWEST_SEEDS} are "
+            "needed): the space uses them, and everything else is chosen as without seeds"
+        )
+    return prepare_without_seeds(pair, config, known, space=space)
 
 
 def prepare_pairs(
-    data: Sequence[tuple[LanguagePair, Lexicon]], config: Config, *, space: Space | None = None
+    data: Sequence[tuple[LanguagePair, Pairs]], config: Config, *, space: Space | None = None
 ) -> list[Prepared]:
     """Fit without the held-out words and score these, then fit on all seeds.
 
     ``data``: language pairs, which share one cross-encoder, and their seeds. ``space``: of the only
     pair.
     """
-    pairs = [pair for pair, _ in data]
-    known = [seed_pairs(pair, seeds) for pair, seeds in data]
-    splits = list(zip(*(held_out_splits(seeds, config) for seeds in known), strict=False))
-    if splits and space is not None:
+    pairs, known = [pair for pair, _ in data], [seeds for _, seeds in data]
+    masks = [held_out_masks(seeds, config) for seeds in known]
+    folds = min(map(len, masks))
+    masks = [parts[:folds] for parts in masks]
+    if folds and space is not None:
         note(
             "the space is taken as it is: if these seeds made it, it knows the held-out words too, "
             "and weights and confidences trust it too much (training from the two vector files "
             "holds them out of the map as well)"
         )
+    spaces = [
+        repeat(space) if space is not None else fit_spaces(pair, seeds, parts, config)
+        for (pair, seeds), parts in zip(data, masks, strict=True)
+    ]
     views: list[list[HeldOutView]] = [[] for _ in data]
     fitted: list[Fitted] = []
-    for number, parts in enumerate(splits, start=1):
-        rests, helds = zip(*parts, strict=True)
-        many = f" (fold {number} of {config.folds})" if config.folds > 1 else ""
+    for number in range(folds):
+        rests = [seeds[~parts[number]] for seeds, parts in zip(known, masks, strict=True)]
+        helds = [seeds[parts[number]] for seeds, parts in zip(known, masks, strict=True)]
+        many = f" (fold {number + 1} of {config.folds})" if config.folds > 1 else ""
         note(f"fitting on {count(*rests)} seed pairs, holding out {count(*helds)}{many}")
-        fitted = fit(pairs, rests, config, space=space, reserved=helds)
+        fitted = fit(pairs, rests, [next(one) for one in spaces], config, reserved=helds)
         for own, one, held, seeds in zip(views, fitted, helds, known, strict=True):
             own.append(held_out_view(one, held, seeds, config))
     refit = not fitted or config.refit or config.folds > 1
     if refit:
         note(f"fitting on all {count(*known)} seed pairs")
-        fitted = fit(pairs, known, config, space=space)
+        fitted = fit(pairs, known, [next(one) for one in spaces], config)
     return [
         Prepared(one, HeldOutView.joined(own) if own else None, count(seeds), refit, config)
         for one, own, seeds in zip(fitted, views, known, strict=True)
     ]
+
+
+def prepare_without_seeds(
+    pair: LanguagePair, config: Config, known: Pairs = NO_PAIRS, *, space: Space | None = None
+) -> Prepared:
+    """Fit space, silver pairs and scorers, and score held-out silver pairs to choose weights on.
+
+    ``known``: seed pairs too few to hold some out, which the space uses.
+    """
+    config = config if config.n_aug else config.replace(n_aug=SILVER_PAIRS)
+    if space is None:
+        space = find_space(pair, config, known)
+    (fitted,) = fit([pair], [known], [space], config)
+    pairs = fitted.pairs
+    silver = np.stack([pairs.source, pairs.target], axis=1)[pairs.is_positive]
+    if len(silver) < FEWEST_SEEDS:
+        raise BlicerError(
+            f"the space gave {len(silver)} silver pairs; training needs at least {FEWEST_SEEDS} "
+            "(are the vocabularies large enough, most frequent words first?)"
+        )
+    held = neighbours_in_two_views(pair, space, config, len(silver))
+    view = None
+    if len(held):  # scored by a new map and new scorers that never see their words
+        apart = ~np.isin(silver[:, 0], held[:, 0]) & ~np.isin(silver[:, 1], held[:, 1])
+        rest = silver[apart]
+        note(f"choosing on {count(held)} pairs of two views: fitting on {len(rest)} silver pairs")
+        # The rest are all the positives there are: no more are mined.
+        weight = float(space.settings.get("chosen_weight") or 0.0)
+        again = config.replace(
+            n_aug=0,
+            space="twoview",
+            space_mode="",
+            space_settings={"weight": weight, "rounds": 0, "descent": "never"},
+            folds=1,
+        )
+        (without,) = fit([pair], [rest], [fit_space(pair, rest, again)], again, reserved=[held])
+        view = held_out_view(without, held, held, again)
+    tried = space.settings.get("tried", [])
+    found = {"tried": tried, "silver_pairs": len(silver), "chosen_on": len(held)}
+    return Prepared(fitted, view, count(known), True, config, notes={"unsupervised": found})
+
+
+def neighbours_in_two_views(pair: LanguagePair, space: Space, config: Config, silver: int) -> Pairs:
+    """Mutual neighbours of frequent words in space and encoder together, drawn at random."""
+    if config.holdout == 0:
+        return NO_PAIRS
+    sides = [
+        unit_(torch.tensor(side.vectors[:VIEW_WORDS], dtype=torch.float32))
+        for side in (space.source, space.target)
+    ]
+    if not space.settings.get("chosen_weight"):
+        heads = pair.source.head(VIEW_WORDS), pair.target.head(VIEW_WORDS)
+        own = encoder_view(SECOND_VIEW, *heads, pair.work, config.device)
+        sides = side_by_side(sides, [side.cpu() for side in own], 1.0)
+    pairs = VecMap().mutual(*sides).numpy()
+    order = np.random.default_rng(config.split_seed).permutation(len(pairs))
+    found: Pairs = pairs[order[: max(1, round(config.holdout * silver))]]
+    return found
 
 
 # -- what is asked for ----------------------------------------------------------------------------
@@ -225,11 +311,17 @@ def make_aligner(config: Config) -> Aligner:
     return kind.configured(settings)
 
 
+def start_config(config: Config, init: str) -> Config:
+    """The configuration of a space without seeds that begins with ``init`` (auto: its own way)."""
+    settings = config.space_settings if init == AUTO else {**config.space_settings, "init": init}
+    return config.replace(space_mode="unsupervised", space_settings=settings)
+
+
 # -- split ----------------------------------------------------------------------------------------
 
 
 def seed_pairs(pair: LanguagePair, seeds: Lexicon) -> Pairs:
-    """The seed pairs in both vocabularies as indices; too few to train on raise ``InputError``."""
+    """The seed pairs in both vocabularies as indices; too few to hold some out raise."""
     known = seed_indices(pair.source, pair.target, seeds)
     if (found := count(known)) < FEWEST_SEEDS:
         raise InputError(
@@ -244,29 +336,17 @@ def count(*pairs: Pairs) -> int:
     return sum(len(np.unique(part, axis=0)) for part in pairs)
 
 
-def held_out_splits(seeds: Pairs, config: Config) -> list[tuple[Pairs, Pairs]]:
-    """(rest, held out) for each fold; no word of either language is on both sides of a fold.
-
-    Where too many words are connected by shared translations, target words may be on both sides.
-    """
+def held_out_masks(seeds: Pairs, config: Config) -> Masks:
+    """Which seed pairs are held out in each fold; none if λ is fixed and nothing is held out."""
     if config.folds <= 1 and config.holdout == 0:
         return []
-    folds = config.folds
-    shares = [1 / left for left in range(folds, 0, -1)] if folds > 1 else [config.holdout]
-    apart = splits_apart(seeds, shares[0])
-    if not apart:
+    share = 1 / config.folds if config.folds > 1 else config.holdout
+    if not splits_apart(seeds, share):
         note(
             f"{largest_group(seeds)} seed words are connected by shared translations, too many to "
             "hold out together: a translation of a held-out word may be that of another seed word"
         )
-    splits, left = [], np.ones(len(seeds), dtype=bool)
-    for share in shares:  # of what is left
-        held = np.zeros(len(seeds), dtype=bool)
-        held[left] = split_pairs(seeds[left], share, config.split_seed, share_targets=not apart)
-        left &= ~held
-        if held.any() and not held.all():
-            splits.append((seeds[~held], seeds[held]))
-    return splits
+    return fold_masks(seeds, config.folds, config.split_seed, holdout=config.holdout)
 
 
 # -- fit ------------------------------------------------------------------------------------------
@@ -275,21 +355,33 @@ def held_out_splits(seeds: Pairs, config: Config) -> list[tuple[Pairs, Pairs]]:
 def fit(
     pairs: Sequence[LanguagePair],
     seeds: Sequence[Pairs],
+    spaces: Sequence[Space],
     config: Config,
     *,
-    space: Space | None = None,
     reserved: Sequence[Pairs] | None = None,
 ) -> list[Fitted]:
-    """Fit the spaces (unless one is given) and the scorers of language pairs.
+    """Fit the scorers of language pairs, each with its space; they share one cross-encoder.
 
-    They share one cross-encoder. Silver pairs avoid the words of ``reserved``.
+    Silver pairs avoid the words of ``reserved``.
     """
-    parts = []
-    for pair, own, held in zip(pairs, seeds, reserved or [NO_PAIRS] * len(pairs), strict=True):
-        made = fit_space(pair, own, config) if space is None else space
-        parts.append((pair, made, training_pairs(made, own, config, reserved=held)))
+    parts = [
+        (pair, space, training_pairs(space, own, config, reserved=held))
+        for pair, own, space, held in zip(
+            pairs, seeds, spaces, reserved or [NO_PAIRS] * len(pairs), strict=True
+        )
+    ]
     reranker = train_reranker(parts, config) if CROSS_ENCODER in config.scorers else None
     return [Fitted(*part[1:], fit_scorers(*part, config, reranker)) for part in parts]
+
+
+def fit_spaces(pair: LanguagePair, seeds: Pairs, held: Masks, config: Config) -> Iterator[Space]:
+    """A space without each held-out part of the seeds, then one with all of them."""
+    spaces = make_aligner(config).fit_folds(
+        pair.source, pair.target, seeds, held, work=pair.work, k_csls=config.k_csls
+    )
+    for space in spaces:
+        space.use_k_csls(config.k_csls)
+        yield space
 
 
 def fit_space(pair: LanguagePair, seeds: Pairs | None, config: Config) -> Space:
@@ -297,6 +389,20 @@ def fit_space(pair: LanguagePair, seeds: Pairs | None, config: Config) -> Space:
         pair.source, pair.target, seeds, work=pair.work, k_csls=config.k_csls
     )
     space.use_k_csls(config.k_csls)
+    return space
+
+
+def find_space(pair: LanguagePair, config: Config, seeds: Pairs = NO_PAIRS) -> Space:
+    """A space from no seeds or a few; one that does not hold up raises ``BlicerError``."""
+    if "unsupervised" not in aligner_class(config.space).presets:
+        raise InputError(f"{config.space} needs seed pairs; without any take twoview or vecmap")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # failures are reported below
+        space = fit_space(
+            pair, seeds if len(seeds) else None, config.replace(space_mode="unsupervised")
+        )
+    if not space.settings.get("converged", True):
+        raise BlicerError(f"{space.settings['verdict']}; no space is handed over")
     return space
 
 

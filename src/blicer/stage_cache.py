@@ -16,7 +16,7 @@ from blicer.errors import FileError
 from blicer.files import digest
 
 # Names of stages, with the files that stand beside them (checkpoints, temporary folders).
-_STAGE = re.compile(r"\.?(?:(?:space|reranker|c2)-)?[0-9a-f]{16,24}(?:\..*)?")
+_STAGE = re.compile(r"\.?(?:(?:space|rounds|reranker|c2)-)?[0-9a-f]{16,24}(?:\..*)?")
 
 
 def stage_folder(work: Path, kind: str, *inputs: Any) -> Path:

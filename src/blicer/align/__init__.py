@@ -18,11 +18,22 @@ if TYPE_CHECKING:
     from blicer.align.procrustes import Procrustes
     from blicer.align.rcsls import RCSLS
     from blicer.align.space import Space
+    from blicer.align.two_view import TwoView
     from blicer.align.vecmap import VecMap
 
-__all__ = ["RCSLS", "Aligner", "Contrastive", "EncoderMix", "Procrustes", "Space", "VecMap"]
+__all__ = [
+    "RCSLS",
+    "Aligner",
+    "Contrastive",
+    "EncoderMix",
+    "Procrustes",
+    "Space",
+    "TwoView",
+    "VecMap",
+]
 
 METHODS = {
+    "twoview": ("two_view", "TwoView"),
     "procrustes": ("procrustes", "Procrustes"),
     "vecmap": ("vecmap", "VecMap"),
     "rcsls": ("rcsls", "RCSLS"),

@@ -10,8 +10,9 @@ from __future__ import annotations
 import unicodedata
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 Pairs = NDArray[np.int64]  # (n, 2): source index, target index
 Seeds = Pairs | None  # None in modes that need no seeds
+Masks = Sequence[NDArray[np.bool_]]  # of seeds: parts that are held out
 Folder = Path | None  # None where nothing is kept on disk
 Maps = tuple[Tensor | None, Tensor | None]  # of source and target; None leaves a side as it is
 BLOCK_ROWS = 16_384
@@ -105,17 +107,46 @@ class Aligner(ABC):
         ``work``: None caches nothing. ``k_csls``: with it the hubness is cached too, which on
         large vocabularies takes longer to measure than some maps to fit.
         """
-        if work is None:
-            return self.fit(source, target, pairs)
-        folder = self.cache_folder(source, target, pairs, work)
+        folder = None if work is None else self.cache_folder(source, target, pairs, work)
+        fit = partial(self.fit, source, target, pairs, work=work)
+        return self.cached(folder, fit, (source, target), k_csls)
+
+    def fit_folds(
+        self,
+        source: Embeddings,
+        target: Embeddings,
+        pairs: Pairs,
+        held: Masks,
+        *,
+        work: Folder = None,
+        k_csls: int | None = None,
+    ) -> Iterator[Space]:
+        """For each held-out part of the seeds a space made without it; then one with all seeds.
+
+        The arguments are those of ``fit_cached``. Each space is made when it is asked for.
+        """
+        for part in held:
+            yield self.fit_cached(source, target, pairs[~part], work=work, k_csls=k_csls)
+        yield self.fit_cached(source, target, pairs, work=work, k_csls=k_csls)
+
+    def cached(
+        self,
+        folder: Folder,
+        fit: Callable[[], Space],
+        sides: tuple[Embeddings, Embeddings],
+        k_csls: int | None,
+    ) -> Space:
+        """The space in ``folder``, or else what ``fit`` makes, which is then saved there."""
+        if folder is None:
+            return fit()
         with stage(folder):
             cached = (folder / DESCRIPTION).is_file()
             if cached:
                 note(f"{self.method}: taken from {folder}")
                 space = Space.load(folder)
-                space.source.language, space.target.language = source.language, target.language
+                space.source.language, space.target.language = (side.language for side in sides)
             else:
-                space = self.fit(source, target, pairs, work=work)
+                space = fit()
             if k_csls is not None and space.hubness_k != k_csls:
                 cached = False
                 space.use_k_csls(k_csls)
@@ -252,11 +283,16 @@ def _main_script(words: Iterable[str]) -> str | None:
 
 
 def prepare(
-    source: Embeddings, target: Embeddings, *, centre: bool = True, device: torch.device
+    source: Embeddings,
+    target: Embeddings,
+    *,
+    centre: bool = True,
+    frequent: int | None = None,
+    device: torch.device,
 ) -> tuple[Tensor, Tensor]:
     """Copies of both matrices with unit rows (unit, centred, unit again), of one dimension.
 
-    If the dimensions differ, the wider side is reduced to the narrower by PCA of its centred rows.
+    The mean row is that of the most ``frequent`` words (None: all). If the dimensions differ, the wider side is reduced to the narrower by PCA of its centred rows.
     """
     for name, side in (("source", source), ("target", target)):
         if len(side) == 0:
@@ -266,7 +302,7 @@ def prepare(
     for name, side in (("source", source), ("target", target)):
         rows = unit_(matrix(side.vectors, device))
         if centre:
-            unit_(centre_(rows))
+            unit_(centre_(rows, frequent))
         if side.dim > narrow:
             note(f"the {name} vectors have {side.dim} dimensions: reduced by PCA to {narrow}")
             rows = unit_(reduce(rows if centre else centre_(rows), narrow))
@@ -293,12 +329,12 @@ def unit_(rows: Tensor) -> Tensor:
     return rows
 
 
-def centre_(rows: Tensor) -> Tensor:
-    """Subtract the mean row from every row."""
+def centre_(rows: Tensor, first: int | None = None) -> Tensor:
+    """Subtract the mean of the ``first`` rows (None: of all) from every row."""
     total = torch.zeros(rows.shape[1], dtype=torch.float64)
-    for block in blocks(rows):
+    for block in blocks(rows[:first]):
         total += block.cpu().double().sum(dim=0)
-    mean = (total / max(1, len(rows))).to(rows.dtype).to(rows.device)
+    mean = (total / max(1, len(rows[:first]))).to(rows.dtype).to(rows.device)
     for block in blocks(rows):
         block -= mean
     return rows

@@ -70,7 +70,6 @@ class Contrastive(Aligner):
     train_on_mined: bool = setting(False, "also descend on mined pairs, not only start from them")
     unsupervised: bool = setting(False, "mine the first dictionary from a VecMap space")
     init: str = setting("distributions", "what that VecMap starts from", choices=INITS[1:])
-    encoder: str = setting("lite", "encoder of a start from an encoder")
     centre: bool = setting(True, "subtract the mean vector of each side")
     pool: float = setting(1.5, "candidates that a full scan keeps, as a multiple of negatives")
     min_recall: float = setting(
@@ -106,7 +105,7 @@ class Contrastive(Aligner):
             label = f"C1, round {turn + 1} of {self.rounds}, {len(trained_on)} pairs"
             start_x, start_y = closed_form_maps(x, y, torch.from_numpy(dictionary))
             start_y = torch.eye(x.shape[1]) if start_y is None else start_y
-            maps, report = self._descend(x, y, trained_on, (start_x, start_y), label)
+            maps, report = self.descend(x, y, trained_on, (start_x, start_y), label)
             outcome["rounds_run"].append({"mined_pairs": len(mined), **report})
             if turn + 1 < self.rounds:
                 mined = self._mine_pairs(x, y, maps, known)
@@ -119,7 +118,7 @@ class Contrastive(Aligner):
 
         VecMap detects whether the start failed, and warns; our space keeps its verdict.
         """
-        settings = {name: getattr(self, name) for name in ("init", "encoder", "seed", "device")}
+        settings = {name: getattr(self, name) for name in ("init", "seed", "device")}
         start = VecMap.preset("unsupervised", **settings)
         space = start.align(source.head(self.max_words), target.head(self.max_words))
         report = {k: v for k, v in space.settings.items() if k not in start.settings}
@@ -140,7 +139,7 @@ class Contrastive(Aligner):
             n_aug_pool=self.mined_pairs,
         )
 
-    def _descend(
+    def descend(
         self, x: Tensor, y: Tensor, pairs: Pairs, maps: tuple[Tensor, Tensor], label: str
     ) -> tuple[tuple[Tensor, Tensor], dict[str, Any]]:
         """``steps`` steps of clipped gradient descent; the maps, and how it went."""

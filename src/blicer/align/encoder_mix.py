@@ -112,7 +112,7 @@ class EncoderMix(Aligner):
     def _first_stage(self) -> Contrastive:
         settings = {"device": self.device, **(self.c1 or {})}
         if self.mode == "unsupervised":
-            settings = {"init": self.init, "encoder": self.encoder, **settings}
+            settings = {"init": self.init, **settings}
         return Contrastive.preset(self.mode, **settings)
 
     def _tuning(self) -> Tuning:

@@ -19,9 +19,8 @@ from blicer.errors import FileError, InputError
 from blicer.files import digest, file_sha256
 from blicer.lexicon import Lexicon
 from blicer.multilingual import METHOD_WITHOUT_SEEDS
-from blicer.pipeline import make_aligner
+from blicer.pipeline import make_aligner, start_config
 from blicer.scorers import NEED_ENCODER, make_scorer, needs_seeds
-from blicer.unsupervised import check_start
 
 SPACE = "space"
 SYSTEMS: dict[str, tuple[str, ...]] = {
@@ -409,10 +408,12 @@ def _check_space(pair: tuple[str, str], setup: str, pivot: str, method: str, mod
         make_aligner(Config(space=method, space_mode=mode))
         return
     presets = aligner_class(method).presets
-    check_start(METHOD_WITHOUT_SEEDS, mode or AUTO)
+    make_aligner(start_config(Config(space=METHOD_WITHOUT_SEEDS), mode or AUTO))
     # In zero-shot the method makes the spaces of the pivot's pairs, which have seeds.
     if setup == UNSUPERVISED and UNSUPERVISED not in presets:
-        raise CannotRun(f"{setup}: {method} needs seed pairs; without any take vecmap, c1, c2")
+        raise CannotRun(
+            f"{setup}: {method} needs seed pairs; without any take twoview, vecmap, c1, c2"
+        )
 
 
 def check_pairs(given: Iterable[str]) -> list[tuple[str, str]]:

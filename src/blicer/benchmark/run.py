@@ -54,10 +54,9 @@ from blicer.lexicon import Lexicon
 from blicer.mixing import CSLS, HeldOutView, Mixture, gold_marks, score_candidates
 from blicer.multilingual import prepare_zero_shot, without_shared_pivots
 from blicer.pages import needed
-from blicer.pipeline import choose, prepare
+from blicer.pipeline import choose, prepare, start_config
 from blicer.progress import note
 from blicer.stage_cache import log_stages
-from blicer.unsupervised import prepare_unsupervised
 
 if TYPE_CHECKING:
     from blicer.pipeline import Prepared
@@ -122,13 +121,15 @@ def prepare_unit(
         config = config.replace(mixing_weight=None)
     seeds = [dataset.lexicon(*one) for one in unit.seed_dictionaries]
     source, target = (dataset.embeddings(one, unit.max_words) for one in (unit.source, unit.target))
-    start: dict[str, Any] = {"init": unit.space_mode or AUTO, "work_dir": work}
+    start = unit.space_mode or AUTO
     if unit.setup == UNSUPERVISED:
-        return prepare_unsupervised(source, target, config, **start)
+        return prepare(source, target, None, start_config(config, start), work_dir=work)
     if unit.setup == ZERO_SHOT:
         pivot = dataset.embeddings(unit.pivot, unit.max_words)
         one, other = (first_words(one, ZERO_SHOT_WORDS) for one in without_shared_pivots(*seeds))
-        return prepare_zero_shot(pivot, source, target, one, other, config, **start)
+        return prepare_zero_shot(
+            pivot, source, target, one, other, config, init=start, work_dir=work
+        )
     return prepare(source, target, seeds[0], config, work_dir=work)
 
 

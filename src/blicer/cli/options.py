@@ -46,7 +46,8 @@ _SCORERS = f"""What to mix with CSLS, comma-separated, of {", ".join(SCORERS)}; 
 cross-encoder, {_BY_ENCODER}."""
 _SETTINGS = "One setting, NAME=VALUE; repeatable. See `blicer config`."
 _STARTS = """Where a space without seeds starts: encoder, identical, numerals or distributions (the
-paper's); by default `blicer train` tries each in turn."""
+paper's); by default
+each in turn until one holds up."""
 
 Vectors = Annotated[Path, Argument(help="File of word vectors.")]
 TranslatorFolder = Annotated[Path, Argument(help="Folder that `blicer train` wrote.")]
@@ -64,7 +65,7 @@ ConfigFile = Annotated[Path | None, Option("--config", help="TOML file of settin
 Settings = Annotated[list[str] | None, Option("--set", help=_SETTINGS)]
 Encoder = Annotated[str | None, Option(help=_ENCODERS)]
 Template = Annotated[str | None, Option(help="T1 to T16, or a text with `[w]` and perhaps `[L]`.")]
-Space = Annotated[str | None, Option(help=f"{listed(METHODS)}; by default vecmap.")]
+Space = Annotated[str | None, Option(help=f"{listed(METHODS)}; by default twoview.")]
 Scorers = Annotated[str | None, Option(help=_SCORERS)]
 Init = Annotated[str | None, Option(help=_STARTS)]
 Device = Annotated[str | None, Option(help="auto (the default), cpu, cuda, cuda:1 or mps.")]

@@ -32,7 +32,7 @@ COLUMNS = ("source", "target", "score", "scaled", "label", "kind", "repeats", "l
 _MODES = f"""supervised, semi_supervised or unsupervised; by default by the number of seeds (c1 and
 c2: semi_supervised below {ENOUGH_FOR_SUPERVISED} pairs)."""
 _METHODS = f"{options.listed(METHODS, FILES)} (already in one space)."
-_SPACES = f"{options.listed(METHODS, 'the folder of a space')}; by default vecmap."
+_SPACES = f"{options.listed(METHODS, 'the folder of a space')}; by default twoview."
 
 
 @app.command()
@@ -58,9 +58,9 @@ def align(
 ) -> None:
     """Map two sets of word vectors into one space.
 
-    Example: `blicer align vecmap wiki.en.vec wiki.fr.vec --seeds en-fr.tsv -o en-fr.space`
+    Example: `blicer align twoview wiki.en.vec wiki.fr.vec --seeds en-fr.tsv -o en-fr.space`
 
-    Example, without seeds: `blicer align vecmap fi.vec et.vec --init encoder -o fi-et.space`
+    Example, without seeds: `blicer align twoview fi.vec et.vec -o fi-et.space`
     """
     work = options.check_folder(output, "space")
     if export_vec is not None:
@@ -155,8 +155,6 @@ def pairs(
 
     lexicon = options.load_lexicon(seeds, keep_case)
     chosen = options.configure(context, lexicon, space=None)
-    if lexicon is not None and chosen.preset == "unsupervised":
-        raise InputError("the preset unsupervised takes no seeds: leave out one of the two")
     if lexicon is None and chosen.n_aug == 0:
         needed = "a seed dictionary: give --seeds FILE, or use --preset unsupervised"
         raise InputError(f"the preset {chosen.preset} needs {needed}")
@@ -253,10 +251,10 @@ def train(
     else:
         left = options.load_vectors(source, source_language, max_words, keep_case)
         right = options.load_vectors(target, target_language, max_words, keep_case)
-    if lexicon is not None:
+    if pivot is None or pivot_source is None or pivot_target is None:
+        if init is not None:
+            chosen = chosen.replace(space_settings={**chosen.space_settings, "init": init})
         translator = blicer.train(left, right, lexicon, chosen, **how)
-    elif pivot is None or pivot_source is None or pivot_target is None:
-        translator = blicer.train_unsupervised(left, right, chosen, init=init or AUTO, **how)
     else:
         translator = blicer.prepare_zero_shot(
             options.load_vectors(pivot, pivot_language, max_words, keep_case),
@@ -292,15 +290,13 @@ def train(
 def _check_setup(preset: str, has_seeds: bool, pivots: dict[str, Path | None]) -> None:
     """Raise if seeds, pivot and preset do not fit together."""
     missing = [option for option, path in pivots.items() if path is None]
-    without_seeds = preset in ("zero_shot", "unsupervised")
-    shown = preset.replace("_", "-")
     if preset == "zero_shot" and missing:
-        raise InputError(f"the preset {shown} needs {' and '.join(missing)}")
+        raise InputError(f"the preset zero-shot needs {' and '.join(missing)}")
     if preset != "zero_shot" and len(missing) < len(pivots):
         raise InputError("a pivot is for --preset zero-shot")
-    if without_seeds and has_seeds:
-        raise InputError(f"the preset {shown} takes no --seeds: leave one of the two out")
-    if not without_seeds and not has_seeds:
+    if preset == "zero_shot" and has_seeds:
+        raise InputError("the preset zero-shot takes no --seeds: leave one of the two out")
+    if preset not in ("zero_shot", "unsupervised") and not has_seeds:
         raise InputError("no seeds were given: give --seeds FILE, or say --preset unsupervised")
 
 
