@@ -74,7 +74,7 @@ ENCODERS: dict[str, EncoderDefaults] = {
         },
         # `lite` knows meanings but not forms, so `endings` stands beside it.
         scorers=("endings", "cross-encoder"),
-        folds_for_few=4,
+        folds_for_few=3,
         c2={"epochs": 1, "learning_rate": 1e-4, "train_table": False, "weight": 0.5},
     ),
 }

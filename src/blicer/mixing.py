@@ -79,6 +79,10 @@ class HeldOutView:
 
     parts: Floats  # (words, candidates, 1 + scorers), CSLS first
     is_gold: Bools  # (words, candidates)
+    queries: Ints  # (words,): rows of source words, or of target words if backward
+    candidates: Ints  # (words, candidates): rows on the other side
+    backward: Bools  # (words,)
+    golds: Sequence[Ints]  # rows of each word's translations, candidates or not
 
     @classmethod
     def joined(cls, views: Sequence[HeldOutView]) -> HeldOutView:
@@ -87,6 +91,10 @@ class HeldOutView:
         return cls(
             np.concatenate([view.parts[:, :width] for view in views]),
             np.concatenate([view.is_gold[:, :width] for view in views]),
+            np.concatenate([view.queries for view in views]),
+            np.concatenate([view.candidates[:, :width] for view in views]),
+            np.concatenate([view.backward for view in views]),
+            [gold for view in views for gold in view.golds],
         )
 
 

@@ -10,6 +10,7 @@ case of two pairs that share a pivot language, asked for the pair of the other t
 from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -180,7 +181,7 @@ def _without_seeds(
     if views := [one.held_out for one in others if one.held_out is not None]:
         joined = HeldOutView.joined(views)
         columns = [0, *(1 + config.scorers.index(name) for name in scorers)]
-        view = HeldOutView(joined.parts[..., columns], joined.is_gold)
+        view = replace(joined, parts=joined.parts[..., columns])
     notes = {
         "zero_shot": {
             "tried": space.settings.get("tried", []),

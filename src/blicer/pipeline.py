@@ -34,6 +34,7 @@ from blicer.calibration import Calibration, calibrate
 from blicer.config import AUTO, TRAINING, Config
 from blicer.encoders.loading import encoder_version
 from blicer.errors import BlicerError, InputError
+from blicer.expectations import advice, expected, suspects
 from blicer.files import digest
 from blicer.languages import language_name
 from blicer.lexicon import Lexicon, fold_masks, largest_group, queries, splits_apart
@@ -114,6 +115,12 @@ class Prepared:
     def translator(self) -> Translator:
         """Choose the mixing weights, and put everything together."""
         mixture, calibration = choose(self.held_out, self.config)
+        found: dict[str, Any] = {}
+        if self.held_out is not None and calibration is not None and not self.notes:
+            space = self.fitted.space
+            found["expected"] = expected(self.held_out, mixture, self.config.split_seed)
+            found["advice"] = advice(found["expected"], space, self.seeds)
+            found["suspects"] = suspects(self.held_out, mixture, calibration, space)
         details = {
             "config": self.config.to_dict(),
             "space": self.fitted.space.method,
@@ -121,6 +128,7 @@ class Prepared:
             "held_out": len(self.held_out.parts) if self.held_out is not None else 0,
             "refit": self.refit,
             "pairs": asdict(self.fitted.pairs.report),
+            **found,
             **self.notes,
         }
         return Translator(
@@ -515,7 +523,10 @@ def held_out_view(fitted: Fitted, held: Pairs, everything: Pairs, config: Config
             *(fitted.space, fitted.scaling, fitted.scorers, words[whole], config.n_cand),
             reverse=reverse,
         )
-        views.append(HeldOutView(scores.parts, gold_marks(scores, [golds[at] for at in whole])))
+        golds = [golds[at] for at in whole]
+        marks, backward = gold_marks(scores, golds), np.full(len(whole), reverse)
+        asked = (scores.queries, scores.indices, backward, golds)
+        views.append(HeldOutView(scores.parts, marks, *asked))
     return HeldOutView.joined(views)
 
 

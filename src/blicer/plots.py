@@ -43,10 +43,13 @@ def curves(
     up: str,
     *,
     baseline: tuple[str, float] | None = None,
+    log: bool = False,
 ) -> str:
-    """Lines over a common axis; ``baseline`` is a named level, drawn dashed."""
+    """Lines over a common axis, logarithmic if ``log``; ``baseline``: a named level, dashed."""
 
     def draw(axes: Any) -> None:
+        if log:
+            axes.set_xscale("log")
         for place, curve in enumerate(lines):
             colour = _COLOURS[place % len(_COLOURS)]
             label = curve.label

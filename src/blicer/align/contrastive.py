@@ -106,6 +106,10 @@ class Contrastive(Aligner):
             start_x, start_y = closed_form_maps(x, y, torch.from_numpy(dictionary))
             start_y = torch.eye(x.shape[1]) if start_y is None else start_y
             maps, report = self.descend(x, y, trained_on, (start_x, start_y), label)
+            progress.note(
+                f"{label}: loss {report['first_loss']} to {report['last_loss']} in {self.steps} "
+                f"steps with {report['full_scans']} full scans for negatives"
+            )
             outcome["rounds_run"].append({"mined_pairs": len(mined), **report})
             if turn + 1 < self.rounds:
                 mined = self._mine_pairs(x, y, maps, known)
@@ -163,11 +167,6 @@ class Contrastive(Aligner):
             "full_scans": max(miner.scans for miner in miners),
             "lowest_recall": min([1.0, *(recall for miner in miners for recall in miner.recalls)]),
         }
-        if losses:
-            progress.note(
-                f"{label}: loss {losses[0]:.4f} to {losses[-1]:.4f} in {self.steps} steps with "
-                f"{report['full_scans']} full scans for negatives"
-            )
         return (source_map, target_map), report
 
 

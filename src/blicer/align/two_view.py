@@ -59,8 +59,8 @@ FEW_SEEDS = 500  # below which the first rounds look at the most frequent words 
 FIRST_WORDS = 5_000
 WEAK_START = 0.3  # P@1 below which few seeds get help from VecMap's self-learning
 SELF_LEARNING: dict[str, Any] = {"words": 4_000, "patience": 2}
-SAMPLE = 1_000  # words that hubness is estimated from when weights are compared
-HUBS = 10
+SAMPLE = 500  # words that hubness is estimated from when weights are compared
+HUBS = 5
 UNUSED = 5e-4  # share of an encoder's variance that is dropped with its weakest directions
 GAIN = 0.003  # of the mean reciprocal rank: what another round must bring
 ASKED_AMONG = 2  # times as many words as rounds learn from
@@ -125,7 +125,7 @@ class TwoView(Aligner):
     descent: str = setting(AUTO, "contrastive steps at the end", choices=(AUTO, "always", "never"))
     shrink: float = setting(0.2, "share of all words' covariance in the whitening", low=0, high=1)
     init: str = setting(AUTO, "start without seeds", choices=(AUTO, *STARTS))
-    folds: int = setting(4, "parts of the seeds that choices are made on", low=2)
+    folds: int = setting(3, "parts of the seeds that choices are made on", low=2)
     memory_gb: float = setting(2.0, "bound of working memory", above=0)
     seed: int = setting(0, "of the random draws", low=0)
 

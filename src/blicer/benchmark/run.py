@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime, timezone
 from functools import partial
 from importlib.metadata import version
@@ -51,7 +52,7 @@ from blicer.evaluation import (
     resampled_means,
 )
 from blicer.lexicon import Lexicon
-from blicer.mixing import CSLS, HeldOutView, Mixture, gold_marks, score_candidates
+from blicer.mixing import CSLS, Mixture, gold_marks, score_candidates
 from blicer.multilingual import prepare_zero_shot, without_shared_pivots
 from blicer.pages import needed
 from blicer.pipeline import choose, prepare, start_config
@@ -235,7 +236,7 @@ def choose_mixture(prepared: Prepared, scorers: Sequence[str], lam: float | None
         return Mixture({CSLS: 1.0})
     view = prepared.held_out
     if view is not None:
-        view = HeldOutView(view.parts[..., columns(prepared, scorers)], view.is_gold)
+        view = replace(view, parts=view.parts[..., columns(prepared, scorers)])
     lam = lam if len(scorers) == 1 else None
     return choose(view, prepared.config.replace(scorers=scorers, mixing_weight=lam))[0]
 

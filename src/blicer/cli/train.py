@@ -18,6 +18,7 @@ from blicer.align import METHODS, aligner_class
 from blicer.cli import app, options
 from blicer.config import AUTO, ENOUGH_FOR_SUPERVISED, describe, preset_for
 from blicer.errors import BlicerError, InputError
+from blicer.expectations import lines
 from blicer.files import atomic_write, check_replaceable, check_writable
 from blicer.io.dictionary import tsv_row
 from blicer.progress import note
@@ -216,6 +217,7 @@ def train(
     max_words: options.MaxWords = WORDS_READ,
     keep_case: options.KeepCase = False,
     device: options.Device = None,
+    suspects: Annotated[Path | None, Option(help="TSV for seed pairs that look wrong.")] = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Align, train the reranker, choose λ on held-out seeds, and save a translator.
@@ -231,6 +233,8 @@ def train(
     --pivot en.vec --pivot-source en-ru.tsv --pivot-target en-fr.tsv -o ru-fr`
     """
     work = options.check_folder(output, "translator")
+    if suspects is not None:
+        check_writable(suspects)
     # A folder that is named like a method is not meant, unless its path says that it is.
     saved = Path(space) if space and space not in METHODS and Path(space).is_dir() else None
     method = None if saved else space
@@ -271,20 +275,44 @@ def train(
     translator.save(output)
     shutil.rmtree(work, ignore_errors=True)
     note(f"wrote {output}; mixing weights: {translator.mixture}")
-    calibration = translator.calibration
-    if "unsupervised" in translator.details:
-        note("the weights were chosen without gold: take confidences as an order, not as chances")
-    elif calibration is not None and calibration.reliability is not None:
-        note(
-            f"confidence is off by {100 * calibration.reliability.error:.1f} points on average, "
-            f"on {translator.mixture.queries} held-out words"
-        )
+    _report(translator, suspects)
     note(
         f"next: blicer evaluate {output} TEST.tsv; blicer translate {output} WORD; "
         f"blicer induce {output} -o dictionary.tsv"
     )
     if as_json:
         options.echo_json(translator.to_dict())
+
+
+def _report(translator: blicer.Translator, suspects: Path | None) -> None:
+    """What to expect of the translator, what would help, and which seeds look wrong."""
+    details, calibration = translator.details, translator.calibration
+    sides = ((translator.space.source, "source"), (translator.space.target, "target"))
+    names = tuple(side.language or name for side, name in sides)
+    if "expected" in details:
+        for line in lines(details["expected"], (names[0], names[1])):
+            note(line)
+        if details["advice"]:
+            note(f"this is poor: {details['advice']}")
+    else:
+        note(
+            "there is no estimate of P@1: no seed pair could be held out"
+            if details["seeds"]
+            else "without seeds there is no estimate of P@1"
+        )
+    if "unsupervised" in details:
+        note("the weights were chosen without gold: take confidences as an order, not as chances")
+    elif calibration is not None and calibration.reliability is not None:
+        note(f"confidence is off by {100 * calibration.reliability.error:.1f} points on average")
+    found = details.get("suspects", [])
+    if suspects is not None:
+        with atomic_write(suspects) as file:
+            file.write(tsv_row(["direction", "word", "seed", "suggestion", "confidence"]))
+            for row in found:
+                file.write(tsv_row([str(value) for value in row.values()]))
+        note(f"wrote {len(found)} suspicious seed pairs to {suspects}")
+    elif found:
+        note(f"{len(found)} seed pairs look wrong (--suspects FILE lists them)")
 
 
 def _check_setup(preset: str, has_seeds: bool, pivots: dict[str, Path | None]) -> None:

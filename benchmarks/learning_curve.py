@@ -1,0 +1,219 @@
+"""P@1 by the number of seeds, of the space and of the reranked dictionary, on XLING.
+
+    python -m benchmarks.learning_curve run --data ../shared/data --pairs en-fr,en-ru
+    python -m benchmarks.learning_curve report
+
+``run`` trains with the defaults of ``blicer train`` on seeds drawn at random from the 5k training
+dictionary (``--draws``), or on its first ones (``--frequent``; it lists the most frequent first),
+and measures once on the test dictionary. A finished training is one file in
+``results/few_seeds/units``, so a killed run goes on, and runs of other pairs may go on beside it.
+``--space vecmap --no-reranker`` measures another space alone. ``report`` writes the tables and
+pictures. Vocabularies are cut at 30,000 words a side.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.peak import measure as measure_peak
+from benchmarks.spaces_table import dictionary
+from benchmarks.without_seeds import measured
+from blicer.config import Config
+from blicer.embeddings import Embeddings
+from blicer.evaluation import answerable_queries
+from blicer.files import atomic_write, read_json, write_json
+from blicer.lexicon import Lexicon
+from blicer.pipeline import prepare
+from blicer.plots import Curve, curves
+
+PAIRS = ("en-fr", "en-ru", "ru-fr", "fi-fr", "en-fi", "fi-ru")
+COUNTS = (0, 25, 50, 100, 200, 500, 1000, 3000, 5000)
+WORDS = 30_000
+RESULTS = Path("results/few_seeds")
+FREQUENT = "frequent"
+
+
+def draw(pairs: list[tuple[str, str]], count: int, how: str) -> Lexicon | None:
+    """So many pairs in both vocabularies: the first, or at random."""
+    order = np.arange(len(pairs))
+    if how != FREQUENT:
+        order = np.random.default_rng(int(how)).permutation(len(pairs))
+    return Lexicon(pairs[row] for row in order[:count]) if count else None
+
+
+def unit(data: Path, pair: str, count: int, how: str, space: str, reranked: bool) -> dict[str, Any]:
+    """Train once, measure once."""
+    one, other = pair.split("-")
+    source, target = (
+        Embeddings.load(
+            data / "vectors" / f"{language}.npy",
+            vocabulary=data / "vectors" / f"{language}.vocab.txt",
+            max_words=WORDS,
+            language=language,
+        )
+        for language in (one, other)
+    )
+    known = dictionary(data, pair, "train.freq.5k").pairs
+    seeds = draw([p for p in known if p[0] in source and p[1] in target], count, how)
+    overrides: dict[str, Any] = {"space": space}
+    if not reranked:
+        overrides["scorers"] = ["spelling"]  # none would mean the encoder's
+    config = Config.for_seeds(count, **overrides)
+    started = time.perf_counter()
+    with tempfile.TemporaryDirectory() as work:
+        ran = measure_peak(lambda: prepare(source, target, seeds, config, work_dir=work))
+    prepared, seconds = ran.result, time.perf_counter() - started
+    test = dictionary(data, pair, "test.freq.2k")
+    row = measured(prepared, test)
+    settings = prepared.fitted.space.settings
+    for direction, reverse in (("forward", False), ("backward", True)):
+        asked = (test.reverse(), target, source) if reverse else (test, source, target)
+        _, words, golds = answerable_queries(*asked)
+        ranks = prepared.fitted.space.gold_ranks(words, golds, reverse=reverse)
+        row[direction]["among_candidates"] = 100 * float((ranks <= config.n_cand).mean())
+    row |= {"pair": pair, "count": count, "draw": how, "space": space, "reranked": reranked}
+    row |= {key: settings.get(key) for key in ("start", "chosen_weight", "descended")}
+    return row | {"seeds": prepared.seeds, "seconds": seconds, "extra_gb": ran.extra_gb}
+
+
+def run(arguments: argparse.Namespace) -> None:
+    draws = [FREQUENT] if arguments.frequent else [str(n) for n in range(arguments.draws)]
+    for how in draws:
+        for count in arguments.counts:
+            for pair in arguments.pairs:
+                if count == 0 and how != "0":
+                    continue  # without seeds there is nothing to draw
+                name = f"{pair}.{count}.{how}.{arguments.space}"
+                name += "" if arguments.reranker else ".alone"
+                file = RESULTS / "units" / f"{name}.json"
+                if file.is_file():
+                    continue
+                try:
+                    row = unit(
+                        arguments.data, pair, count, how, arguments.space, arguments.reranker
+                    )
+                except Exception as error:
+                    print(f"{name}: {error}", flush=True)
+                    continue
+                write_json(file, row)
+                both = [row[way] for way in ("forward", "backward")]
+                shown = " / ".join(f"{way['space']:.1f} > {way['reranked']:.1f}" for way in both)
+                print(f"{name}: {shown} ({row['seconds']:.0f} s)", flush=True)
+
+
+def report() -> None:
+    rows = [read_json(file) for file in sorted((RESULTS / "units").glob("*.json"))]
+    ours = [row for row in rows if row["space"] == "twoview" and row["reranked"]]
+    text = ["# P@1 by the number of seeds", "", _COMMAND, ""]
+    for how, title in (("random", "Seeds drawn at random"), (FREQUENT, "Most frequent first")):
+        groups: dict[tuple[str, int], list[dict[str, Any]]] = defaultdict(list)
+        for row in ours:
+            if (row["draw"] == FREQUENT) == (how == FREQUENT) or row["count"] == 0:
+                groups[row["pair"], row["count"]].append(row)
+        if not any(count for _, count in groups):
+            continue
+        text += [f"## {title}", "", *_table(groups), ""]
+        for pair in PAIRS:
+            lines = _lines(groups, pair)
+            if lines:
+                name = f"{pair}.{how}.svg"
+                picture = curves(
+                    lines,
+                    f"{pair}: {title.lower()}",
+                    "seed pairs (10: none)",
+                    "P@1, per cent",
+                    log=True,
+                )
+                with atomic_write(RESULTS / name) as file:
+                    file.write(picture)
+                text += [f"![{pair}]({name})"]
+        text += [""]
+    text += _candidates(rows)
+    with atomic_write(RESULTS / "report.md") as file:
+        file.write("\n".join(text).rstrip() + "\n")
+
+
+_COMMAND = """`python -m benchmarks.learning_curve run --data ../shared/data`, then `report`. 30,000
+words a side; forward / backward; the mean of the draws, ± half their range. Gold among 28: share of
+test words whose translation is among the candidates."""
+
+
+def _table(groups: dict[tuple[str, int], list[dict[str, Any]]]) -> list[str]:
+    lines = ["| pair | seeds | draws | space | reranked | gold among 28 | seconds |"]
+    lines.append("|---|---|---|---|---|---|---|")
+    for pair in PAIRS:
+        for count in COUNTS:
+            if rows := groups.get((pair, count)):
+                figures = [_both(rows, what) for what in ("space", "reranked", "among_candidates")]
+                seconds = np.mean([row["seconds"] for row in rows])
+                cells = [pair, str(count), str(len(rows)), *figures, f"{seconds:.0f}"]
+                lines.append("| " + " | ".join(cells) + " |")
+    return lines
+
+
+def _both(rows: list[dict[str, Any]], what: str) -> str:
+    shown = []
+    for direction in ("forward", "backward"):
+        values = [row[direction][what] for row in rows]
+        spread = f" ± {(max(values) - min(values)) / 2:.1f}" if len(values) > 1 else ""
+        shown.append(f"{np.mean(values):.1f}{spread}")
+    return " / ".join(shown)
+
+
+def _lines(groups: dict[tuple[str, int], list[dict[str, Any]]], pair: str) -> list[Curve]:
+    counts = [count for count in COUNTS if (pair, count) in groups]
+    lines = []
+    for direction in ("forward", "backward"):
+        for what in ("space", "reranked"):
+            means = [
+                float(np.mean([row[direction][what] for row in groups[pair, count]]))
+                for count in counts
+            ]
+            if means:
+                # The axis is the logarithm of the count, so that few seeds have room.
+                lines.append(Curve(f"{what}, {direction}", [max(10, c) for c in counts], means))
+    return lines
+
+
+def _candidates(rows: list[dict[str, Any]]) -> list[str]:
+    """Gold among the candidates: VecMap's closed form before, two views now."""
+    found = {(row["pair"], row["count"], row["draw"], row["space"]): row for row in rows}
+    lines = ["## Spaces alone: VecMap's closed form and two views", ""]
+    lines += ["| pair | seeds | VecMap P@1 | two views P@1 | VecMap gold among 28 | two views |"]
+    lines += ["|---|---|---|---|---|---|"]
+    for pair, count, how, space in sorted(found):
+        if space == "vecmap" and (pair, count, how, "twoview") in found:
+            both = [found[pair, count, how, name] for name in ("vecmap", "twoview")]
+            cells = [_both([one], what) for what in ("space", "among_candidates") for one in both]
+            lines.append(f"| {pair} | {count} ({how}) | " + " | ".join(cells) + " |")
+    return lines if len(lines) > 4 else []
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("what", choices=("run", "report"))
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    parser.add_argument("--pairs", type=lambda text: text.split(","), default=list(PAIRS))
+    parser.add_argument(
+        "--counts", type=lambda text: [int(n) for n in text.split(",")], default=list(COUNTS)
+    )
+    parser.add_argument("--draws", type=int, default=1)
+    parser.add_argument("--frequent", action="store_true")
+    parser.add_argument("--space", default="twoview")
+    parser.add_argument("--no-reranker", dest="reranker", action="store_false")
+    arguments = parser.parse_args()
+    if arguments.what == "run":
+        run(arguments)
+    else:
+        report()
+
+
+if __name__ == "__main__":
+    main()
