@@ -28,7 +28,6 @@ ORDER = [
     ["calibration"],
     ["translator", "evaluation"],
     ["pipeline"],
-    ["unsupervised"],
     ["multilingual"],
     ["dictionary"],
     ["pages"],

@@ -292,7 +292,8 @@ def prepare(
 ) -> tuple[Tensor, Tensor]:
     """Copies of both matrices with unit rows (unit, centred, unit again), of one dimension.
 
-    The mean row is that of the most ``frequent`` words (None: all). If the dimensions differ, the wider side is reduced to the narrower by PCA of its centred rows.
+    The mean row is that of the most ``frequent`` words (None: all). If the dimensions differ, the
+    wider side is reduced to the narrower by PCA of its centred rows.
     """
     for name, side in (("source", source), ("target", target)):
         if len(side) == 0:
