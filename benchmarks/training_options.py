@@ -19,7 +19,8 @@ from blicer.pipeline import (
     Fitted,
     LanguagePair,
     fit,
-    held_out_splits,
+    fit_space,
+    held_out_masks,
     held_out_view,
     seed_pairs,
 )
@@ -42,16 +43,18 @@ def run(data: Path, pair: str, size: str, encoder: str) -> None:
         return Config.resolve("supervised", overrides={**usual, "scorers": scorers, **changed})
 
     known = seed_pairs(sides, dictionary(data, pair, f"train.freq.{size}"))
-    ((rest, held),) = held_out_splits(known, config())
-    (start,) = fit([sides], [rest], config("endings", "untuned"), reserved=[held])
+    (mask,) = held_out_masks(known, config())
+    rest, held = known[~mask], known[mask]
+    space = fit_space(sides, rest, config())
+    (start,) = fit([sides], [rest], [space], config("endings", "untuned"), reserved=[held])
     endings, untuned = start.scorers
     for name in ("untuned", *OPTIONS):
         scorer: Any = untuned
         chosen = config("cross-encoder", **OPTIONS.get(name, {}))
         if name != "untuned":
-            (tuned,) = fit([sides], [rest], chosen, space=start.space, reserved=[held])
+            (tuned,) = fit([sides], [rest], [space], chosen, reserved=[held])
             (scorer,) = tuned.scorers
-        both = Fitted(start.space, start.pairs, [scorer, endings])
+        both = Fitted(space, start.pairs, [scorer, endings])
         view = held_out_view(both, held, known, chosen)
         found = [
             choose_weights(view.parts[..., :n], view.is_gold, [CSLS, "it", "endings"][:n]).precision

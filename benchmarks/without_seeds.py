@@ -7,7 +7,7 @@
 Vocabularies are cut at 60,000 words; P@1 on the XLING test dictionaries over in-vocabulary
 queries, both directions. Finished rows are kept in a JSON file, so that a killed run goes on.
 
-unsupervised: every start of VecMap on every pair; no pair of words is given. A start that the
+unsupervised: every start of two views on every pair; no pair of words is given. A start that the
 product rejects is measured all the same (as a space), to see whether it was right to. λ is
 chosen on silver pairs; "λ by gold" is what the training dictionary would choose for the same
 scorers (it is read for that only), "cost" what that choice would gain on the training dictionary.
@@ -19,12 +19,11 @@ from __future__ import annotations
 
 import argparse
 import time
-import warnings
 from pathlib import Path
 from typing import Any
 
 from benchmarks.spaces_table import dictionary, vectors
-from blicer.align.vecmap import VecMap
+from blicer.align.two_view import STARTS, TwoView
 from blicer.benchmark.run import ZERO_SHOT_WORDS, choose_mixture, first_words, measure
 from blicer.config import Config
 from blicer.errors import InputError
@@ -33,9 +32,7 @@ from blicer.files import read_json, write_json
 from blicer.mixing import Mixture
 from blicer.multilingual import prepare_multilingual, prepare_zero_shot, without_shared_pivots
 from blicer.pipeline import Prepared, choose, held_out_view, prepare
-from blicer.unsupervised import prepare_unsupervised
 
-STARTS = ("encoder", "identical", "numerals", "distributions")
 Row = dict[str, Any]
 
 
@@ -58,17 +55,14 @@ def measured(prepared: Prepared, test: Any) -> Row:
     return row
 
 
-def unsupervised(data: Path, pair: str, start: str, schedule: dict[str, int]) -> Row:
+def unsupervised(data: Path, pair: str, start: str) -> Row:
     source, target = (vectors(data, language) for language in pair.split("-"))
     test, train = dictionary(data, pair, "test.freq.2k"), dictionary(data, pair, "train.freq.5k")
-    aligner = VecMap.preset("unsupervised", init=start, **schedule)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        try:
-            space = aligner.align(source, target)
-        except InputError as error:
-            return {"believed": False, "said": str(error)}
-    kept = ("objective", "iterations", "convergence", "converged")
+    try:
+        space = TwoView(init=start).align(source, target)
+    except InputError as error:
+        return {"believed": False, "said": str(error)}
+    kept = ("rounds_run", "convergence", "converged")
     row: Row = {"believed": space.settings["converged"]}
     row["how"] = {key: space.settings[key] for key in kept}
     if not row["believed"]:
@@ -77,7 +71,7 @@ def unsupervised(data: Path, pair: str, start: str, schedule: dict[str, int]) ->
         row["backward"] = {"space": 100 * report.backward["p@1"]}
         return row
     config = Config.resolve("unsupervised", overrides={"encoder": "lite"})
-    prepared = prepare_unsupervised(source, target, config, space=space)
+    prepared = prepare(source, target, None, config, space=space)
     row |= measured(prepared, test)
     known = train.indices(source, target)
     gold = held_out_view(prepared.fitted, known, known, prepared.config)
@@ -132,24 +126,24 @@ def several(data: Path, pairs: list[str], size: str, space: str) -> Row:
 def table(rows: dict[str, Row]) -> str:
     """Markdown, all that is finished."""
     lines: list[str] = []
-    heads = "| pair | start | schedule | believed | convergence | space > | space < | reranked > |"
+    heads = "| pair | start | believed | convergence | space > | space < | reranked > |"
     found = {key: row for key, row in rows.items() if key.startswith("unsupervised/")}
     if found:
         lines += [
             "### Unsupervised",
             "",
             heads + " reranked < | λ | λ by gold | cost |",
-            "|---" * 12 + "|",
+            "|---" * 11 + "|",
         ]
     for key, row in found.items():
-        _, pair, start, *schedule = key.split("/")
+        _, pair, start = key.split("/")
         cells = [_cell(row, d, s) for s in ("space", "reranked") for d in ("forward", "backward")]
         gold = row.get("gold", {})
         cost = f"{gold['cost']:.1f}" if gold else ""
         believed = "yes" if row["believed"] else "no"
         score = f"{row['how']['convergence']:.2f}" if "how" in row else row["said"].split(";")[0]
         cells += [_lambda(row), _lambda(gold), cost]
-        first = [pair, start, ", ".join(schedule), believed, score]
+        first = [pair, start, believed, score]
         lines.append("| " + " | ".join([*first, *cells]) + " |")
     found = {key: row for key, row in rows.items() if key.startswith("zero-shot/")}
     if found:
@@ -192,10 +186,6 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="folder of vectors and xling")
     parser.add_argument("--pairs", nargs="+")
     parser.add_argument("--starts", nargs="+", choices=STARTS, default=list(STARTS))
-    parser.add_argument("--patience", type=int, default=50, help="of self-learning; 50: VecMap's")
-    parser.add_argument(
-        "--words", type=int, default=20_000, help="in self-learning; 20000: VecMap's"
-    )
     parser.add_argument("--pivot", default="en")
     parser.add_argument("--size", default="5k", choices=["5k", "1k"])
     parser.add_argument("--space", default="vecmap")
@@ -217,15 +207,9 @@ def main() -> None:
     if options.what == "unsupervised":
         for pair in options.pairs or ["ru-fr", "fi-fr", "en-fr"]:
             for start in options.starts:
-                schedule = {"patience": options.patience, "words": options.words}
-                suffix = "/".join(f"{name} {value}" for name, value in schedule.items())
-                if start == "encoder":  # runs no self-learning
-                    schedule, suffix = {}, "rounds 3"
                 keep(
-                    f"unsupervised/{pair}/{start}/{suffix}",
-                    lambda pair=pair, start=start, schedule=schedule: unsupervised(
-                        options.data, pair, start, schedule
-                    ),
+                    f"unsupervised/{pair}/{start}",
+                    lambda pair=pair, start=start: unsupervised(options.data, pair, start),
                 )
     elif options.what == "zero-shot":
         for pair in options.pairs or ["ru-fr"]:

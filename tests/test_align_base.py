@@ -73,7 +73,7 @@ def test_every_method_has_its_class() -> None:
         assert len(kind.help()) > 20
         for one in fields(kind):
             assert one.metadata["help"]
-    with pytest.raises(InputError, match="there is no space 'magic'; expected one of procrustes, "):
+    with pytest.raises(InputError, match="there is no space 'magic'; expected one of twoview, "):
         blicer.align.aligner_class("magic")
     with pytest.raises(AttributeError):
         _ = blicer.align.NoSuchMethod

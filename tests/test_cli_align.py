@@ -112,7 +112,7 @@ def test_files_that_are_already_aligned(run, files, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["wordmap"], "'wordmap'; expected one of procrustes, vecmap"),
+        (["wordmap"], "'wordmap'; expected one of twoview, procrustes, vecmap"),
         (["procrustes"], "procrustes needs seed pairs (mode: unsupervised): give"),
         (["vecmap", "--mode", "semi_supervised"], "needs seed pairs (mode: semi_supervised): give"),
         (["vecmap", "--mode", "magic"], "vecmap needs seed pairs"),
@@ -182,4 +182,4 @@ def test_failed_run_writes_nothing_unless_forced(run, files, tmp_path: Path, mon
 def test_help_has_an_example(run) -> None:
     outcome = run("align", "--help")
     assert outcome.code == 0
-    assert "blicer align vecmap" in outcome.out
+    assert "blicer align twoview" in outcome.out

@@ -116,7 +116,6 @@ def test_silver_pairs_without_seeds(space: Path, tmp_path: Path) -> None:
     ("arguments", "sentence"),
     [
         (["--preset", "supervised"], "supervised needs a seed dictionary: .*--seeds FILE"),
-        (["--preset", "unsupervised", "--seeds", "{seeds}"], "unsupervised takes no seeds"),
         (["--seeds", "{seeds}", "--template", "no slot"], "has no slot"),
         (
             ["--seeds", "{seeds}", "--set", "alpha=7"],

@@ -222,6 +222,7 @@ def test_the_main_path_is_short_enough_to_read() -> None:
     listed = re.findall(r"^\d\. `([\w/]+\.py)`", section("The main path, in reading order"), re.M)
     assert set(listed) == {
         "neighbours/retriever.py",
+        "align/two_view.py",
         "align/vecmap.py",
         "training_pairs.py",
         "mixing.py",

@@ -66,7 +66,7 @@ def config(encoder: Path) -> Config:
         "n_rep": 1,
     }
     overrides |= {"template": "T1", "batch_size": 64, "n_rep": 1, "holdout": 0.2, "folds": 1}
-    overrides["scorers"] = ("endings", "cross-encoder")
+    overrides |= {"scorers": ("endings", "cross-encoder"), "space": "vecmap"}
     return Config.resolve("supervised", overrides=overrides)
 
 
@@ -74,8 +74,8 @@ def config(encoder: Path) -> Config:
 def ready_space(vectors: dict[str, Embeddings], monkeypatch: pytest.MonkeyPatch) -> None:
     """The unsupervised space of a pair without seeds: it stands here already."""
 
-    def find(pair: Any, config: Config, init: str) -> tuple[Space, list[Any]]:
-        return Space(pair.source, pair.target, method="files"), [{"start": init}]
+    def find(pair: Any, config: Config) -> Space:
+        return Space(pair.source, pair.target, method="files")
 
     monkeypatch.setattr(chain, "find_space", find)
 
@@ -166,9 +166,9 @@ def test_every_language_is_called_by_its_own_name(
     lessons = watch_training(monkeypatch)
     spaces: list[Any] = []
 
-    def find(pair: Any, config: Config, init: str) -> tuple[Space, list[Any]]:
+    def find(pair: Any, config: Config) -> Space:
         spaces.append((config.space, pair.names_for(config)))
-        return Space(pair.source, pair.target, method="files"), [{"start": init}]
+        return Space(pair.source, pair.target, method="files")
 
     monkeypatch.setattr(chain, "find_space", find)
     named = config.replace(template="[w] is [L]", space="procrustes")
@@ -180,8 +180,8 @@ def test_every_language_is_called_by_its_own_name(
         for text in examples:
             word, name = text.split(" is ")
             assert name == next(expected[key] for key in expected if word[0] in LETTERS[key])
-    # The pair without seeds has VecMap's space whatever its pivots' spaces are.
-    assert spaces == [("vecmap", ("moskovian", "français"))]
+    # The pair without seeds has a space of two views whatever its pivots' spaces are.
+    assert spaces == [("twoview", ("moskovian", "français"))]
 
 
 words = st.lists(st.sampled_from("abcdefgh"), max_size=8, unique=True)
@@ -227,6 +227,9 @@ def test_what_is_missing_is_said(vectors: dict[str, Embeddings], config: Config)
         prepare_multilingual(
             vectors, seeds, config.replace(scorers=("endings", "endings", "cross-encoder"))
         )
+    few = Lexicon(seeds["en", "fr"].pairs[:5])
+    with pytest.raises(InputError, match=r"only 5 of 5 seed pairs .* at least 20"):
+        prepare_multilingual(vectors, {("en", "fr"): few}, config)
     with pytest.raises(InputError, match="init is 'magic'"):
         prepare_multilingual(vectors, seeds, config, init="magic")
     with pytest.raises(InputError, match="share a cross-encoder"):

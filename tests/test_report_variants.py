@@ -41,9 +41,9 @@ def test_zero_shot_is_of_the_space_that_is_reranked() -> None:
     by_c2["config"]["preset"] = "zero_shot"
     (table,) = tables([by_c2], "XLING, no seeds of the pair, zero-shot")
     labels = list(table.by_label)
-    assert labels == ["VecMap (taught by c2)", "+ BLICEr"]
+    assert labels == ["Two views (taught by c2)", "+ BLICEr"]
     column = table.head.index("it→fr") - 1
-    assert table.by_label["VecMap (taught by c2)"][column] == "40.00 (65.22)"
+    assert table.by_label["Two views (taught by c2)"][column] == "40.00 (65.22)"
 
 
 def test_controls_are_not_set_against_the_papers_method() -> None:

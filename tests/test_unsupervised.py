@@ -10,19 +10,18 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-import blicer.unsupervised as chain
-from blicer.align import vecmap
+import blicer.pipeline as chain
+from blicer.align import two_view
 from blicer.align.space import Space
-from blicer.align.vecmap import VecMap
 from blicer.cli import app
 from blicer.config import Config
 from blicer.embeddings import Embeddings
 from blicer.encoders.words import WordEncoder
 from blicer.errors import BlicerError, InputError
+from blicer.lexicon import Lexicon
 from blicer.neighbours.mining import mutual_neighbours
 from blicer.neighbours.retriever import Retriever
-from blicer.pipeline import LanguagePair, Pairs
-from blicer.unsupervised import find_space, prepare_unsupervised, train_unsupervised
+from blicer.pipeline import LanguagePair, Pairs, find_space, prepare, start_config, train
 from tiny_models import spelled, tiny_encoder, two_sides
 
 WORDS = 200
@@ -62,87 +61,98 @@ def test_mutual_neighbours_by_a_naive_search(sides: tuple[Embeddings, Embeddings
     assert (np.diff(scores) <= 1e-5).all()  # the most confident first
 
 
-def two_noisy_views(noise: float) -> list[torch.Tensor]:
+def two_noisy_views(noise: float) -> list[np.ndarray]:
     """Vectors of 400 words that differ by a rotation and noise, and an encoder's of the same."""
     rng = np.random.default_rng(5)
     words = rng.normal(size=(400, 16))
     turn = np.linalg.qr(rng.normal(size=(16, 16)))[0]
     own = rng.normal(size=(400, 16))
 
-    def seen(rows: np.ndarray) -> torch.Tensor:
-        return torch.tensor(unit(rows + noise * rng.normal(size=rows.shape)), dtype=torch.float32)
+    def seen(rows: np.ndarray) -> np.ndarray:
+        return unit(rows + noise * rng.normal(size=rows.shape)).astype(np.float32)
 
     return [seen(words), seen(words @ turn), seen(own), seen(own)]
 
 
-def right(pairs: torch.Tensor) -> float:
-    return float((pairs[:, 0] == pairs[:, 1]).double().mean())
+def view(monkeypatch: pytest.MonkeyPatch, left: np.ndarray, right: np.ndarray) -> None:
+    """Let the encoder's vectors be these."""
+    own = [torch.from_numpy(side) for side in (left, right)]
+    monkeypatch.setattr(two_view, "encoder_view", lambda *_: own)
 
 
-def test_both_views_together_know_more_than_the_encoder_alone() -> None:
-    views = two_noisy_views(0.9)
-    alone, together = (VecMap().co_learn(*views, rounds) for rounds in (0, 3))
-    assert right(together) > right(alone) + 0.1
-    assert len(together) > len(alone)
+def pair_of(left: np.ndarray, right: np.ndarray) -> LanguagePair:
+    words = range(len(left))
+    return LanguagePair(
+        Embeddings([f"s{i}" for i in words], left), Embeddings([f"t{i}" for i in words], right)
+    )
 
 
-def test_an_encoder_that_knows_nothing_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """VecMap from an encoder: believed where the views agree, not where they do not."""
-    x, y, own_x, own_y = two_noisy_views(0.3)
-    source = Embeddings([f"s{i}" for i in range(400)], x.numpy())
-    target = Embeddings([f"t{i}" for i in range(400)], y.numpy())
-
-    class Encoder:
-        def __init__(self, *_: object, **__: object) -> None:
-            self.order = order
-
-        def encode(self, words: Any, cache: Path | None = None) -> np.ndarray:
-            known = own_x if words[0] == "s0" else own_y[self.order]
-            return known.numpy()
-
-    monkeypatch.setattr(vecmap, "WordEncoder", Encoder)
-    order = torch.arange(400)
-    space = VecMap.preset("encoder", device="cpu").align(source, target)
-    assert space.settings["converged"] is True
+def right(space: Space) -> float:
     best = space.retriever.search(1).indices[:, 0]
-    assert (best == np.arange(400)).mean() > 0.95
-    order = torch.randperm(400, generator=torch.Generator().manual_seed(0))
-    with pytest.warns(UserWarning, match="did not find a common structure"):
-        lost = VecMap.preset("encoder", device="cpu").align(source, target)
-    assert lost.settings["converged"] is False
+    return float((best == np.arange(len(best))).mean())
+
+
+def test_both_views_together_know_more_than_the_encoder_alone(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, y, own_x, own_y = two_noisy_views(0.6)
+    view(monkeypatch, own_x, own_y)
+    space = find_space(pair_of(x, y), config.replace(space_settings={"device": "cpu"}))
+    assert space.settings["start"] == "encoder"
+    assert space.dim == 32
+    alone = Space(
+        *(
+            Embeddings(side.words, own)
+            for side, own in zip((space.source, space.target), (own_x, own_y), strict=True)
+        ),
+        method="files",
+    )
+    assert right(space) > right(alone) + 0.1
+
+
+def test_an_encoder_that_knows_nothing_is_found_out(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, y, own_x, own_y = two_noisy_views(0.3)
+    order = np.random.default_rng(0).permutation(400)
+    view(monkeypatch, own_x, own_y[order])
+    with pytest.raises(BlicerError, match=r"did not find a common structure.*no space is handed"):
+        find_space(pair_of(x, y), start_config(config, "encoder"))
 
 
 def verdicts(good: str | None, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """VecMap that converges from one start only; the starts that were tried."""
+    """Outcomes that converge from one start only; the starts that were tried."""
     tried: list[str] = []
 
-    def fit(self: VecMap, source: Embeddings, target: Embeddings, pairs: Any, **_: Any) -> Space:
-        tried.append(self.init)
-        if self.init == "numerals":
-            raise InputError("the vocabularies share no numeral")
-        outcome = {"converged": self.init == good, "verdict": "it did not hold up"}
-        return Space(source, target, method="vecmap", settings={**self.settings, **outcome})
+    def verdict(self: Any, x: Any, y: Any, pairs: Any, *, start: str) -> dict[str, Any]:
+        tried.append(start)
+        return {"converged": start == good, "verdict": "it did not hold up"}
 
-    monkeypatch.setattr(VecMap, "fit", fit)
+    monkeypatch.setattr("blicer.align.vecmap.VecMap.verdict", verdict)
     return tried
 
 
 def test_starts_are_tried_until_one_holds_up(
     sides: tuple[Embeddings, Embeddings],
     config: Config,
+    encoder: Path,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
     tried = verdicts("distributions", monkeypatch)
     pair = LanguagePair(*sides, work=tmp_path)
-    space, report = find_space(pair, config)
-    assert tried == ["encoder", "identical", "numerals", "distributions"]
-    assert space.settings["init"] == "distributions"
+    config = config.replace(space_settings={"encoder": str(encoder)})
+    space = find_space(pair, config)
+    # No word is spelled alike on both sides and there are no numerals, so these are not tried.
+    assert tried == ["encoder", "distributions"]
+    assert space.settings["start"] == "distributions"
+    report = space.settings["tried"]
+    assert [one["start"] for one in report] == ["encoder", "identical", "numerals", "distributions"]
     assert [one["converged"] for one in report] == [False, False, False, True]
     assert "no numeral" in report[2]["verdict"]
     tried.clear()
-    find_space(pair, config)  # a second run only looks at what the first one kept
-    assert tried == ["numerals"]
+    find_space(pair, config)  # a second run takes what the first one kept
+    assert not tried
 
 
 def test_when_nothing_works_nothing_is_handed_over(
@@ -150,11 +160,14 @@ def test_when_nothing_works_nothing_is_handed_over(
 ) -> None:
     tried = verdicts(None, monkeypatch)
     pair = LanguagePair(*sides)
-    with pytest.raises(BlicerError, match=r"no start led to a space.*give seed pairs"):
-        find_space(pair, config)
-    assert len(tried) == 4
+    without = config.replace(space_settings={"encoder": "none"})
+    with pytest.raises(BlicerError, match="did not hold up; no space is handed over"):
+        find_space(pair, without)
+    assert tried == ["distributions"]
+    with pytest.raises(InputError, match="there is no encoder to start from"):
+        find_space(pair, start_config(without, "encoder"))
     with pytest.raises(InputError, match="init is 'magic'"):
-        find_space(pair, config, "magic")
+        find_space(pair, start_config(config, "magic"))
     with pytest.raises(InputError, match="procrustes needs seed pairs"):
         find_space(pair, config.replace(space="procrustes"))
 
@@ -170,15 +183,15 @@ def test_weights_are_chosen_on_pairs_that_nothing_saw(
     fits: list[tuple[Pairs, Pairs]] = []
     fit = chain.fit
 
-    def spy(pairs, seeds, config, *, reserved=None, **rest):  # type: ignore[no-untyped-def]
+    def spy(pairs, seeds, spaces, config, *, reserved=None):  # type: ignore[no-untyped-def]
         if reserved is not None:
             fits.append((seeds[0], reserved[0]))
             assert config.n_aug == 0  # no silver pair is mined again, held-out or not
-        return fit(pairs, seeds, config, reserved=reserved, **rest)
+        return fit(pairs, seeds, spaces, config, reserved=reserved)
 
     monkeypatch.setattr(chain, "fit", spy)
     chosen = config.replace(scorers=("cross-encoder",), holdout=0.2)
-    prepared = prepare_unsupervised(*sides, chosen, space=given)
+    prepared = prepare(*sides, None, chosen, space=given)
     ((rest, held),) = fits
     assert len(held) == 20
     for side in (0, 1):
@@ -198,29 +211,54 @@ def test_weights_are_chosen_on_pairs_that_nothing_saw(
     assert translator.mixture.queries == len(prepared.held_out.parts)  # type: ignore[union-attr]
 
 
+def test_seeds_too_few_to_hold_some_out_are_used_all_the_same(
+    sides: tuple[Embeddings, Embeddings],
+    config: Config,
+    encoder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(chain, "SECOND_VIEW", str(encoder))
+    # Pairs that the space would never give as silver ones.
+    wrong = [(sides[0].words[i], sides[1].words[i + 100]) for i in range(5)]
+    config = config.replace(scorers=("spelling",))
+    prepared = prepare(*sides, Lexicon(wrong), config, space=Space(*sides, method="files"))
+    pairs = prepared.fitted.pairs
+    taught = np.stack([pairs.source, pairs.target], axis=1)[pairs.is_positive].tolist()
+    assert [[i, i + 100] in taught for i in range(5)] == [True] * 5
+    assert (prepared.seeds, pairs.report.seeds, pairs.report.silver) == (5, 5, 100)
+    assert prepared.held_out is not None
+    assert prepared.notes["unsupervised"]["chosen_on"] > 0
+
+
 def test_a_given_lambda_needs_nothing_to_choose_on(
     sides: tuple[Embeddings, Embeddings], config: Config
 ) -> None:
     space = Space(*sides, method="files")
     config = config.replace(scorers=("cross-encoder",), holdout=0.0)
-    translator = train_unsupervised(*sides, config.replace(mixing_weight=0.4), space=space)
+    translator = train(*sides, None, config.replace(mixing_weight=0.4), space=space)
     assert translator.mixture.weights == {"csls": 0.6, "cross-encoder": 0.4}
     with pytest.raises(InputError, match="nothing to choose lambda on"):
-        train_unsupervised(*sides, config, space=space)
+        train(*sides, None, config, space=space)
 
 
 def test_a_space_too_small_for_silver_pairs(config: Config) -> None:
     few = [Embeddings(list(letters), np.eye(5, dtype=np.float32)) for letters in ("abcde", "vwxyz")]
     config, space = config.replace(scorers=("spelling",)), Space(*few, method="files")
     with pytest.raises(BlicerError, match="silver pairs; training needs at least 20"):
-        train_unsupervised(*few, config, space=space)
+        train(*few, None, config, space=space)
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
         ([], "no seeds were given"),
-        (["--preset", "unsupervised", "--seeds", "x.tsv"], "takes no --seeds"),
+        (
+            [
+                *("--preset", "zero-shot", "--seeds", "x.tsv", "--pivot", "x.vec"),
+                *("--pivot-source", "a.tsv", "--pivot-target", "b.tsv"),
+            ],
+            "takes no --seeds",
+        ),
         (["--preset", "zero-shot", "--pivot", "x.vec"], "needs --pivot-source and --pivot-target"),
         (
             ["--preset", "supervised", "--seeds", "x.tsv", "--pivot", "x.vec"],

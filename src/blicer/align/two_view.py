@@ -145,6 +145,9 @@ class TwoView(Aligner):
         work: Folder = None,
         k_csls: int | None = None,
     ) -> Iterator[Space]:
+        if not held:  # then the choices are made on folds of its own
+            yield from super().fit_folds(source, target, pairs, held, work=work, k_csls=k_csls)
+            return
         learner = None
 
         def fit(number: int) -> Space:
@@ -279,7 +282,7 @@ class Learner:
     def _try_start(self, name: str, first: Pairs) -> None:
         for chain in self.chains:
             self._take(chain, first)
-        seen = self._look(with_encoder_alone=True)
+        seen = self._look(with_encoder_alone=self.settings.rounds > 0)
         self._note(f"start from {name}", seen)
         if seen.score > self.choice.score:
             self.choice, self.choice.start = seen, name
@@ -345,22 +348,15 @@ class Learner:
         verdict: dict[str, Any] = {}
         (chain,) = self.chains[-1:]
         for start in wanted:
-            self.choice = Choice(start)
+            weight = self.settings.weight
+            if weight is None:
+                weight = 1.0 if start == "encoder" else 0.0
             try:
-                first = self._first_dictionary(start)
+                rounds = self._fixed_rounds(chain, start, weight)
             except InputError as error:
                 tried.append({"start": start, "converged": False, "verdict": str(error)})
                 continue
-            self.choice.weight = self.settings.weight or 0.0
-            if self.settings.weight is None:
-                self.choice.weight = 1.0 if start == "encoder" else 0.0
-            if start != "encoder":
-                known = torch.from_numpy(np.concatenate([chain.seeds, first]))
-                first = self.vecmap.self_learn(*self.vectors, known).pairs.unique(dim=0).numpy()
-            self._take(chain, first)
-            for words in (FIRST_WORDS, FIRST_WORDS, self.settings.words, self.settings.words):
-                self._take(chain, self._mine(chain, self.choice.weight, words))
-                self.choice.rounds.append({"words": words, "mined": len(chain.mined)})
+            self.choice = Choice(start, weight, rounds=rounds)
             learned = torch.from_numpy(np.concatenate([chain.seeds, chain.mined]))
             verdict = self.vecmap.verdict(*self.vectors, learned, start=start)
             tried.append({"start": start, **verdict})
@@ -369,9 +365,24 @@ class Learner:
             progress.note(f"starting from {start} failed: {verdict['verdict']}")
         if not verdict:
             raise InputError("; ".join(f"{one['start']}: {one['verdict']}" for one in tried))
+        for one in self.chains[:-1]:
+            self._fixed_rounds(one, self.choice.start, self.choice.weight)
         if self.settings.descent == "always":
             self._descend()
         return {**verdict, "tried": tried}
+
+    def _fixed_rounds(self, chain: Chain, start: str, weight: float) -> list[dict[str, Any]]:
+        """Map and mine four times from a start, and report the rounds."""
+        first = self._first_dictionary(start)
+        if start != "encoder":
+            known = torch.from_numpy(np.concatenate([chain.seeds, first]))
+            first = self.vecmap.self_learn(*self.vectors, known).pairs.unique(dim=0).numpy()
+        self._take(chain, first)
+        rounds = []
+        for words in (FIRST_WORDS, FIRST_WORDS, self.settings.words, self.settings.words):
+            self._take(chain, self._mine(chain, weight, words))
+            rounds.append({"words": words, "mined": len(chain.mined)})
+        return rounds
 
     # -- what the steps are made of ---------------------------------------------------------------
 

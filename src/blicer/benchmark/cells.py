@@ -37,7 +37,7 @@ PLACE = [*SPACE_OF, "pivot", "pair", "direction"]
 CELL = [*PLACE, *VARIANT, "data"]
 SCORES = ["p@1", "p@5", "mrr", "p@1_all", "gain"]
 DATASETS = {"xling": "XLING", "panlex": "PanLex-BLI", "muse": "MUSE"}
-SPACES = {**paper.SPACES, "procrustes": "Procrustes"}
+SPACES = {**paper.SPACES, "procrustes": "Procrustes", "twoview": "Two views"}
 
 
 # Order and names

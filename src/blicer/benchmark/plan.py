@@ -408,12 +408,13 @@ def _check_space(pair: tuple[str, str], setup: str, pivot: str, method: str, mod
         make_aligner(Config(space=method, space_mode=mode))
         return
     presets = aligner_class(method).presets
-    make_aligner(start_config(Config(space=METHOD_WITHOUT_SEEDS), mode or AUTO))
-    # In zero-shot the method makes the spaces of the pivot's pairs, which have seeds.
     if setup == UNSUPERVISED and UNSUPERVISED not in presets:
         raise CannotRun(
             f"{setup}: {method} needs seed pairs; without any take twoview, vecmap, c1, c2"
         )
+    # In zero-shot the method makes the spaces of the pivot's pairs, which have seeds.
+    alone = method if setup == UNSUPERVISED else METHOD_WITHOUT_SEEDS
+    make_aligner(start_config(Config(space=alone), mode or AUTO))
 
 
 def check_pairs(given: Iterable[str]) -> list[tuple[str, str]]:
