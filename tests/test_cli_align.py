@@ -53,7 +53,7 @@ def test_align_then_evaluate(run, files, tmp_path: Path, method: str) -> None:
     source, target, seeds = files
     space = tmp_path / "out" / "space"
     outcome = run(
-        *("align", method, source, target, "--seeds", seeds, "-o", space, "--json"),
+        *("align", source, target, "--space", method, "--seeds", seeds, "-o", space, "--json"),
         *("--source-language", "en", "--target-language", "fr", "--device", "cpu"),
     )
     assert outcome.code == 0, outcome.err
@@ -71,24 +71,24 @@ def test_align_then_evaluate(run, files, tmp_path: Path, method: str) -> None:
 def test_the_mode_goes_with_the_number_of_seeds_unless_given(run, files, tmp_path: Path) -> None:
     """C1's rounds, steps and negatives for few seeds are others than for many (method §6)."""
     source, target, seeds = files
-    plain = ("align", "c1", source, target, "--seeds", seeds, "-o", tmp_path / "s", "--json")
-    few = run(*plain)
+    plain = ("align", source, target, "--seeds", seeds, "-o", tmp_path / "s", "--json")
+    few = run(*plain, "--space", "c1")
     assert few.code == 0, few.err
     assert "c1: semi_supervised, for 50 seed pairs" in few.err
     settings = json.loads(few.out)["settings"]
     assert (settings["rounds"], settings["steps"], settings["train_on_mined"]) == (3, 50, True)
-    asked = run(*plain, "--mode", "supervised")
+    asked = run(*plain, "--space", "c1", "--mode", "supervised")
     settings = json.loads(asked.out)["settings"]
     assert (settings["rounds"], settings["steps"], settings["train_on_mined"]) == (2, 200, False)
     assert "semi_supervised" not in asked.err
-    closed = run("align", "vecmap", *plain[2:])  # self-learning is asked for, never assumed
+    closed = run(*plain, "--space", "vecmap")  # self-learning is asked for, never assumed
     assert json.loads(closed.out)["settings"]["self_learning"] is False
 
 
 def test_set_max_words_and_export(run, files, tmp_path: Path) -> None:
     source, target, seeds = files
     outcome = run(
-        *("align", "vecmap", source, target, "--seeds", seeds, "-o", tmp_path / "s"),
+        *("align", source, target, "--space", "vecmap", "--seeds", seeds, "-o", tmp_path / "s"),
         *("--set", "reweight=1.0", "--set", "max_iterations=none", "--max-words", 100),
         *("--export-vec", tmp_path / "vec", "--seed", 7),
     )
@@ -103,7 +103,7 @@ def test_set_max_words_and_export(run, files, tmp_path: Path) -> None:
 
 def test_files_that_are_already_aligned(run, files, tmp_path: Path) -> None:
     source, target, _ = files
-    assert run("align", "files", source, target, "-o", tmp_path / "s").code == 0
+    assert run("align", source, target, "--space", "files", "-o", tmp_path / "s").code == 0
     space = Space.load(tmp_path / "s")
     assert space.method == "files"
     np.testing.assert_allclose(space.source.vectors, Embeddings.load(source).vectors, atol=1e-6)
@@ -124,7 +124,9 @@ def test_files_that_are_already_aligned(run, files, tmp_path: Path) -> None:
 def test_mistakes_are_one_sentence(run, tmp_path: Path, arguments, expected: str) -> None:
     """Found before any file is opened: the vector files do not even exist here."""
     method, *rest = arguments
-    outcome = run("align", method, tmp_path / "a", tmp_path / "b", "-o", tmp_path / "s", *rest)
+    outcome = run(
+        *("align", tmp_path / "a", tmp_path / "b", "-o", tmp_path / "s"), "--space", method, *rest
+    )
     assert outcome.code == 2
     assert expected in outcome.err
     assert "Traceback" not in outcome.err
@@ -142,18 +144,22 @@ def test_output_is_checked_first(run, files, tmp_path: Path, monkeypatch) -> Non
     folder = tmp_path / "mine"
     folder.mkdir()
     (folder / "notes.txt").write_text("mine")
-    outcome = run("align", "vecmap", source, target, "--seeds", seeds, "-o", folder)
+    outcome = run("align", source, target, "--space", "vecmap", "--seeds", seeds, "-o", folder)
     assert (outcome.code, (folder / "notes.txt").read_text()) == (2, "mine")
     assert "is not a space; it is left as it is" in outcome.err
     below_a_file = source / "space"
-    outcome = run("align", "vecmap", source, target, "--seeds", seeds, "-o", below_a_file)
+    outcome = run(
+        "align", source, target, "--space", "vecmap", "--seeds", seeds, "-o", below_a_file
+    )
     assert outcome.code == 2
     assert "cannot be written" in outcome.err
 
 
 def test_swapped_seeds(run, files, tmp_path: Path) -> None:
     source, target, seeds = files
-    outcome = run("align", "procrustes", target, source, "--seeds", seeds, "-o", tmp_path / "s")
+    outcome = run(
+        "align", target, source, "--space", "procrustes", "--seeds", seeds, "-o", tmp_path / "s"
+    )
     assert outcome.code == 2
     assert "the columns are swapped (50 of 50 pairs" in outcome.err
     assert not (tmp_path / "s").exists()
@@ -170,11 +176,13 @@ def test_failed_run_writes_nothing_unless_forced(run, files, tmp_path: Path, mon
 
     monkeypatch.setattr(VecMap, "fit", failed)
     out = tmp_path / "s"
-    outcome = run("align", "vecmap", source, target, "--mode", "unsupervised", "-o", out)
+    outcome = run("align", source, target, "--space", "vecmap", "--mode", "unsupervised", "-o", out)
     assert outcome.code == 1
     assert "it failed; try seeds; nothing was written" in outcome.err
     assert not out.exists()
-    forced = run("align", "vecmap", source, target, "--mode", "unsupervised", "-o", out, "--force")
+    forced = run(
+        "align", source, target, "--space", "vecmap", "--mode", "unsupervised", "-o", out, "--force"
+    )
     assert forced.code == 0
     assert Space.load(out).settings["converged"] is False
 
@@ -182,4 +190,4 @@ def test_failed_run_writes_nothing_unless_forced(run, files, tmp_path: Path, mon
 def test_help_has_an_example(run) -> None:
     outcome = run("align", "--help")
     assert outcome.code == 0
-    assert "blicer align twoview" in outcome.out
+    assert "blicer align wiki.en.vec" in outcome.out

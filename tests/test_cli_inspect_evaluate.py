@@ -265,7 +265,10 @@ def test_evaluate_errors_are_one_sentence(run, test_file: Path, tmp_path: Path) 
     for arguments, phrase in (
         ((tmp_path / "none", test_file), "does not exist"),
         ((tmp_path, test_file), "neither a space nor a translator"),
-        ((test_file, test_file), "neither a space nor a translator (see blicer align files"),
+        (
+            (test_file, test_file),
+            "neither a space nor a translator (see blicer align --space files",
+        ),
         ((tmp_path, tmp_path / "no.tsv"), "No such file"),
         ((tmp_path, test_file, "--per-query", test_file / "x.tsv"), "cannot be written"),
     ):

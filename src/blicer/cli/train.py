@@ -38,11 +38,11 @@ _SPACES = f"{options.listed(METHODS, 'the folder of a space')}; by default twovi
 
 @app.command()
 def align(
-    method: Annotated[str, Argument(help=_METHODS)],
     source: options.Vectors,
     target: options.Vectors,
     output: options.Output,
     seeds: options.Seeds = None,
+    method: Annotated[str, Option("--space", help=_METHODS)] = "twoview",
     mode: Annotated[str | None, Option(help=_MODES)] = None,
     init: options.Init = None,
     encoder: options.Encoder = None,
@@ -59,9 +59,9 @@ def align(
 ) -> None:
     """Map two sets of word vectors into one space.
 
-    Example: `blicer align twoview wiki.en.vec wiki.fr.vec --seeds en-fr.tsv -o en-fr.space`
+    Example: `blicer align wiki.en.vec wiki.fr.vec --seeds en-fr.tsv -o en-fr.space`
 
-    Example, without seeds: `blicer align twoview fi.vec et.vec -o fi-et.space`
+    Example, without seeds: `blicer align fi.vec et.vec -o fi-et.space`
     """
     work = options.check_folder(output, "space")
     if export_vec is not None:

@@ -87,7 +87,7 @@ def evaluate(
 
     Over the queries that are in the vocabularies, and over all queries.
 
-    Vectors that share a space already become a folder by `blicer align files`.
+    Vectors that share a space already become a folder by `blicer align --space files`.
 
     Example: `blicer evaluate en-fr.space test.en-fr.tsv --json`
     """
@@ -123,7 +123,7 @@ def load_system(path: Path) -> Any:
         return blicer.Translator.load(path)
     if kind == "space":
         return blicer.Space.load(path)
-    raise FileError(path, "is neither a space nor a translator (see blicer align files)")
+    raise FileError(path, "is neither a space nor a translator (see blicer align --space files)")
 
 
 def _write_per_query(path: Path, system: Any, lexicon: blicer.Lexicon, result: Evaluation) -> None:
