@@ -173,18 +173,6 @@ def test_the_loss_of_an_epoch_is_that_of_the_words_themselves(
     assert loss == pytest.approx(float(expected), rel=1e-4)
 
 
-def test_a_weight_is_chosen_also_where_all_seeds_hang_together(
-    encoder: Path, sides: tuple[Embeddings, Embeddings]
-) -> None:
-    source, target = sides
-    seeds = Lexicon(
-        (source.words[i], target.words[(i + step) % 30]) for i in range(30) for step in (0, 1)
-    )
-    settings: dict[str, Any] = {"c1": {"steps": 1, "rounds": 1}, "epochs": 0, "device": "cpu"}
-    space = EncoderMix(weight="auto", encoder=str(encoder), **settings).align(source, target, seeds)
-    assert len(space.settings["weight_curve"]) == 21
-
-
 def test_a_frozen_table_stays(encoder: Path) -> None:
     one = WordEncoder(encoder, device="cpu")
     table = one.model.get_input_embeddings().weight.detach().clone()
@@ -243,26 +231,6 @@ def test_an_encoder_narrower_than_the_vectors(tmp_path: Path) -> None:
     assert (space.retriever.search(1).indices[:, 0] == np.arange(60)).all()
 
 
-def test_the_weight_chosen_on_held_out_seeds(
-    encoder: Path, sides: tuple[Embeddings, Embeddings], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[np.ndarray] = []
-    views = EncoderMix._two_views
-
-    def spy(self, source, target, pairs, work):  # type: ignore[no-untyped-def]
-        seen.append(pairs)
-        return views(self, source, target, pairs, work)
-
-    monkeypatch.setattr(EncoderMix, "_two_views", spy)
-    seeds = lexicon(sides)
-    space = aligner(encoder, weight="auto", holdout=0.25).align(*sides, seeds)
-    rest, whole = seen
-    assert len(rest) == 60
-    assert set(map(tuple, rest.tolist())) < set(map(tuple, whole.tolist()))
-    curve = dict(map(tuple, space.settings["weight_curve"]))
-    assert curve[space.settings["chosen_weight"]] == max(curve.values())
-
-
 def test_a_killed_run_finds_its_tuned_encoder(
     encoder: Path,
     sides: tuple[Embeddings, Embeddings],
@@ -312,7 +280,7 @@ def test_a_cached_space_has_the_languages_of_the_run(
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"weight": 1.5}, "weight is 1.5; expected auto or a number of at least 0 and at most 1"),
+        ({"weight": 1.5}, "weight is 1.5; expected a number of at least 0 and at most 1"),
         ({"weight": "much"}, "weight is 'much'"),
         ({"negatives": 0}, "negatives is 0"),
         ({"holdout": 0.0}, "holdout is 0.0"),
@@ -328,11 +296,6 @@ def test_a_cached_space_has_the_languages_of_the_run(
 def test_bad_settings_are_said_at_once(settings: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said):
         EncoderMix(**settings)
-
-
-def test_no_seeds_and_no_weight(encoder: Path, sides: tuple[Embeddings, Embeddings]) -> None:
-    with pytest.raises(InputError, match="nothing to choose the weight on"):
-        EncoderMix.preset("unsupervised", encoder=str(encoder), weight="auto").align(*sides)
 
 
 def test_c1_is_fitted_once_for_both(

@@ -28,12 +28,9 @@ from blicer.encoders.tuning import Checkpoints, train_rows_only
 from blicer.encoders.words import WordEncoder
 from blicer.errors import InputError
 from blicer.files import atomic_folder, digest, read_json, write_json
-from blicer.lexicon import split_pairs, splits_apart
-from blicer.neighbours.mining import nearest_others, pair_keys, silver_pairs
-from blicer.neighbours.retriever import Retriever
+from blicer.neighbours.mining import nearest_others, silver_pairs
 
 PAPER_WEIGHT = 0.2
-WEIGHTS = np.linspace(0.0, 1.0, 21)  # that "auto" chooses from
 SILVER = {"n_aug": 4_000, "n_freq": 20_000, "n_aug_pool": 6_000}
 MODEL, LOSSES = "model.safetensors", "losses.json"
 
@@ -70,13 +67,7 @@ class EncoderMix(Aligner):
 
     mode: str = setting("supervised", "mode of C1", choices=Contrastive.presets)
     encoder: str = setting("lite", "lite (embedded), a Hugging Face name, or a folder")
-    weight: float | str | None = setting(
-        None,
-        "the encoder's share; auto: by held-out seeds",
-        choices=["auto"],
-        low=0,
-        high=1,
-    )
+    weight: float | None = setting(None, "the encoder's share; none: its usual", low=0, high=1)
     negatives: int = setting(28, "hard negatives on each side of a pair", low=1)
     negatives_from: int = setting(60_000, "most frequent words that can be negatives", low=2)
     silver: bool = setting(False, "also tune on silver pairs of the C1 space")
@@ -86,7 +77,6 @@ class EncoderMix(Aligner):
     temperature: float | None = setting(None, "that cosines are divided by", above=0)
     train_table: bool | None = setting(None, "also tune the vectors of word pieces")
     max_length: int = setting(6, "tokens of a word")
-    holdout: float = setting(0.15, "share of seeds that auto holds out", above=0, below=1)
     init: str = setting("distributions", "start of C1 without seeds")
     c1: Mapping[str, Any] | None = setting(None, "settings of C1 other than its mode's")
     seed: int = setting(33, "of the random draws", low=0)
@@ -98,14 +88,11 @@ class EncoderMix(Aligner):
     def fit(
         self, source: Embeddings, target: Embeddings, pairs: Seeds, *, work: Folder = None
     ) -> Space:
-        weight: Any = self.weight
-        outcome: dict[str, Any] = {}
+        weight = self.weight
         if weight is None:
             weight = encoder_defaults(self.encoder).c2.get("weight", PAPER_WEIGHT)
-        elif isinstance(weight, str):
-            weight, outcome["weight_curve"] = self._choose_weight(source, target, pairs, work)
-        start, x, y, report = self._two_views(source, target, pairs, work)
-        outcome |= report | {"chosen_weight": weight, "c1_settings": start.settings}
+        start, x, y, outcome = self._two_views(source, target, pairs, work)
+        outcome |= {"chosen_weight": weight, "c1_settings": start.settings}
         outcome |= {key: value for key, value in start.settings.items() if key in VERDICT}
         return self.space(source, target, _mix(*x, weight), _mix(*y, weight), **outcome)
 
@@ -158,31 +145,6 @@ class EncoderMix(Aligner):
         x, y = _one_dimension(start, vectors, positives, encoder.device)
         report = {"tuned_on": len(positives), "silver_pairs": len(positives) - len(known)}
         return start, x, y, {**report, "losses": losses}
-
-    def _choose_weight(
-        self, source: Embeddings, target: Embeddings, pairs: Seeds, work: Folder
-    ) -> tuple[float, list[list[float]]]:
-        """The share with the best P@1 on held-out seed words, of both directions."""
-        if pairs is None:
-            raise InputError("without seeds there is nothing to choose the weight on: give one")
-        apart = splits_apart(pairs, self.holdout)
-        held = split_pairs(pairs, self.holdout, self.seed, share_targets=not apart)
-        if not held.any():
-            raise InputError(
-                f"of {len(pairs)} seed pairs none can be held out to choose a weight on"
-            )
-        gold = np.unique(pairs[held], axis=0)
-        progress.note(f"C2: choosing the weight on {len(gold)} held-out seed pairs")
-        _, x, y, _ = self._two_views(source, target, pairs[~held], work)
-        curve = []
-        for weight in WEIGHTS:
-            retriever = Retriever(_mix(*x, weight), _mix(*y, weight), device=x[0].device)
-            curve.append([float(weight), _precision(retriever, gold)])
-        best = max(value for _, value in curve)
-        level = [weight for weight, value in curve if value == best]
-        chosen = level[len(level) // 2]
-        progress.note(f"C2: weight {chosen:.2f} (P@1 {100 * best:.1f} on held-out seeds)")
-        return chosen, curve
 
 
 @dataclass(frozen=True)
@@ -361,15 +323,3 @@ def _padded(rows: Tensor, width: int) -> Tensor:
 
 def _mix(space: Tensor, encoder: Tensor, weight: float) -> Tensor:
     return unit_(torch.lerp(space, encoder, weight))
-
-
-def _precision(retriever: Retriever, gold: Pairs) -> float:
-    """P@1 over the distinct words of both sides."""
-    size = max(len(retriever.source), len(retriever.target))
-    hits = []
-    for reverse, pairs in ((False, gold), (True, gold[:, ::-1])):
-        queries = np.unique(pairs[:, 0])
-        best = retriever.search(1, queries, reverse=reverse).indices
-        found = np.column_stack([queries, best])
-        hits.append(np.isin(pair_keys(found, size), pair_keys(pairs, size)))
-    return float(np.concatenate(hits).mean())
