@@ -196,6 +196,10 @@ def test_the_plan_is_the_product(dataset: Dataset, encoder: Path) -> None:
             "init is 'magic'",
         ),
         (
+            {"spaces": ["vecmap:encoder"], "setups": ["unsupervised"]},
+            "init is 'encoder'",
+        ),
+        (
             {"spaces": ["procrustes"], "setups": ["unsupervised"]},
             "procrustes needs seed pairs",
         ),
