@@ -76,8 +76,8 @@ def test_page_has_the_numbers_that_the_json_has(folder: Path, results: Any) -> N
     assert saved == json.loads(json.dumps(results))
     assert [system["name"] for system in saved["systems"]] == [
         "Procrustes, CSLS",
-        "VecMap, CSLS",
-        "VecMap, reranked",
+        "Two views, CSLS",
+        "Two views, reranked",
     ]
     for system in saved["systems"]:
         for direction in ("forward", "backward"):

@@ -82,7 +82,7 @@ def run(
     with timed("aligning with Procrustes"):
         aligner = Procrustes(device=config.device)
         procrustes: Any = aligner.align(pair.source, pair.target, pair.seeds)
-    with timed("aligning with VecMap, fitting the reranker"):
+    with timed("aligning in two views, fitting the reranker"):
         translator = train(pair.source, pair.target, pair.seeds, config)
     with timed("evaluating on the test dictionary"):
         results = measure(pair, procrustes, translator, bootstrap)
@@ -105,7 +105,7 @@ def measure(pair: Starter, procrustes: System, translator: Translator, bootstrap
     from blicer.evaluation import compare, evaluate
 
     source, target, seeds, test = pair
-    names = ("Procrustes, CSLS", "VecMap, CSLS", "VecMap, reranked")
+    names = ("Procrustes, CSLS", "Two views, CSLS", "Two views, reranked")
     systems = (procrustes, translator.space, translator)
     scored = [evaluate(system, test, bootstrap=bootstrap) for system in systems]
     _, before, after = scored

@@ -229,6 +229,9 @@ def prepare_pairs(
     if refit:
         note(f"fitting on all {count(*known)} seed pairs")
         fitted = fit(pairs, known, [next(one) for one in spaces], config)
+    for one in fitted:
+        if not one.space.settings.get("converged", True):
+            note(f"do not trust this space: {one.space.settings['verdict']}")
     return [
         Prepared(one, HeldOutView.joined(own) if own else None, count(seeds), refit, config)
         for one, own, seeds in zip(fitted, views, known, strict=True)
@@ -261,11 +264,12 @@ def prepare_without_seeds(
         note(f"choosing on {count(held)} pairs of two views: fitting on {len(rest)} silver pairs")
         # The rest are all the positives there are: no more are mined.
         weight = float(space.settings.get("chosen_weight") or 0.0)
+        second = {k: v for k, v in config.space_settings.items() if k == "encoder"}
         again = config.replace(
             n_aug=0,
             space="twoview",
             space_mode="",
-            space_settings={"weight": weight, "rounds": 0, "descent": "never"},
+            space_settings={**second, "weight": weight, "rounds": 0, "descent": "never"},
             folds=1,
         )
         (without,) = fit([pair], [rest], [fit_space(pair, rest, again)], again, reserved=[held])

@@ -125,6 +125,7 @@ class TwoView(Aligner):
     descent: str = setting(AUTO, "contrastive steps at the end", choices=(AUTO, "always", "never"))
     shrink: float = setting(0.2, "share of all words' covariance in the whitening", low=0, high=1)
     init: str = setting(AUTO, "start without seeds", choices=(AUTO, *STARTS))
+    dimensions: int = setting(300, "the most dimensions of both views together", low=1)
     folds: int = setting(3, "parts of the seeds that choices are made on", low=2)
     memory_gb: float = setting(2.0, "bound of working memory", above=0)
     seed: int = setting(0, "of the random draws", low=0)
@@ -193,9 +194,22 @@ def encoder_view(
         unit_(torch.from_numpy(encoder.encode(side.words, cache=work)).to(encoder.device))
         for side in (source, target)
     ]
+    return strongest(sides, encoder.dim, UNUSED)
+
+
+def strongest(sides: list[Tensor], dimensions: int, dropped: float = 0.0) -> list[Tensor]:
+    """Unit rows of both sides in the strongest directions of their frequent words.
+
+    At most ``dimensions`` of them, without those that hold no more than a share ``dropped`` of the
+    variance together.
+    """
     used = sum(cross_product(side[:PCA_WORDS], side[:PCA_WORDS]) for side in sides)
     strengths, directions = torch.linalg.eigh(torch.as_tensor(used))  # weakest first
-    kept = directions[:, strengths.cumsum(0) > UNUSED * strengths.sum()].to(sides[0])
+    few = int((strengths.cumsum(0) <= dropped * strengths.sum()).sum())
+    few = max(few, len(strengths) - dimensions)
+    if few == 0:
+        return sides
+    kept = directions[:, few:].to(sides[0])
     return [unit_(side @ kept) for side in sides]
 
 
@@ -231,7 +245,9 @@ class Learner:
         """The space of a chain: the mapped vectors and, unless it weighs 0, the encoder's view."""
         sides = [self.mapped(self.chains[number], side) for side in (0, 1)]
         if self.second is not None and self.choice.weight > 0:
-            sides = side_by_side(sides, self.second, self.choice.weight)
+            sides = strongest(
+                side_by_side(sides, self.second, self.choice.weight), self.settings.dimensions
+            )
         return self.settings.space(self.source, self.target, *sides, **self.outcome)
 
     # -- the steps --------------------------------------------------------------------------------
