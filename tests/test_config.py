@@ -130,11 +130,11 @@ def test_the_preset_for_so_many_seeds(seeds: int, preset: str) -> None:
     ("given", "seeds", "scorers", "folds"),
     [
         ({}, 900, ("cross-encoder",), 1),
-        ({"encoder": "lite"}, 900, ("endings", "cross-encoder"), 4),
+        ({"encoder": "lite"}, 900, ("endings", "cross-encoder"), 3),
         ({"encoder": "lite"}, 5000, ("endings", "cross-encoder"), 1),
         ({"encoder": "lite", "scorers": ["spelling"], "folds": 2}, 900, ("spelling",), 2),
         ({"encoder": "lite", "holdout": 0.0}, 900, ("endings", "cross-encoder"), 1),
-        ({"encoder": "lite", "lambda": 0.2}, 900, ("cross-encoder",), 4),
+        ({"encoder": "lite", "lambda": 0.2}, 900, ("cross-encoder",), 3),
     ],
 )
 def test_what_is_left_open_is_settled_for_training(

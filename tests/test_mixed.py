@@ -283,7 +283,6 @@ def test_a_cached_space_has_the_languages_of_the_run(
         ({"weight": 1.5}, "weight is 1.5; expected a number of at least 0 and at most 1"),
         ({"weight": "much"}, "weight is 'much'"),
         ({"negatives": 0}, "negatives is 0"),
-        ({"holdout": 0.0}, "holdout is 0.0"),
         ({"c1": {"magic": 1}}, "no setting 'magic'"),
         ({"mode": "magic"}, "mode is 'magic'"),
         ({"batch_size": 0}, "batch_size is 0"),

@@ -165,7 +165,7 @@ def test_folds_hold_out_every_seed_once() -> None:
     ("encoder", "seeds", "given", "scorers", "folds"),
     [
         ("xlm-roberta-large", 900, {}, ("cross-encoder",), 1),
-        ("lite", 900, {}, ("endings", "cross-encoder"), 4),
+        ("lite", 900, {}, ("endings", "cross-encoder"), 3),
         ("lite", 5000, {}, ("endings", "cross-encoder"), 1),
         ("lite", 900, {"scorers": ("spelling",), "folds": 2}, ("spelling",), 2),
         ("lite", 900, {"holdout": 0.0}, ("endings", "cross-encoder"), 1),

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from blicer.errors import InputError
@@ -26,10 +27,8 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-# Steps along an edge of the simplex, by the number of scores: λ in steps of 0.01 as in the paper,
-# coarser where the number of points grows with a power.
-STEPS = {2: 100, 3: 20, 4: 12}
-COARSEST = 8
+STEPS = 100  # of λ, as in the paper
+RIDGE = 1e-2
 
 
 @dataclass(frozen=True)
@@ -150,45 +149,73 @@ class Mixture:
 
 
 def choose_weights(parts: Floats, is_gold: Bools, names: Sequence[str]) -> Mixture:
-    """Choose the weights with the best P@1 on held-out queries.
+    """Choose the weights on held-out queries: by P@1 for two scores, by likelihood for more.
 
     ``parts`` is (queries, candidates, scorers), best CSLS first; ``is_gold`` (queries,
-    candidates). Where several points are equally good, the one nearest to the middle of them is
-    taken: a point on the edge of a plateau would fall off it on other words.
+    candidates). λ is the paper's: the best P@1 and, where several points are equally good, the one
+    nearest to the middle of them, because a point on the edge of a plateau would fall off it on
+    other words. With more scores the best P@1 of a few hundred words is an accident of these words
+    (``listwise_weights``).
     """
     if len(parts) == 0:
         raise InputError("no held-out word to choose the mixing weights on")
-    points = simplex(len(names), STEPS.get(len(names), COARSEST))
-    hits = np.array([_hits(parts, is_gold, weights) for weights in points])
-    chosen = _middle_of_plateau(points, hits)
-    others = points[chosen][1:]
-    others = others / others.sum() if others.any() else np.full(len(others), 1 / len(others))
+    if len(names) <= 2:
+        shares = np.linspace(0.0, 1.0, STEPS + 1)
+        points = np.column_stack([1 - shares, shares])[:, : len(names)]
+        hits = np.array([_hits(parts, is_gold, weights) for weights in points])
+        chosen = points[_middle_of_plateau(points, hits)]
+    else:
+        chosen = listwise_weights(parts, is_gold)
+    others = chosen[1:] / chosen[1:].sum() if chosen[1:].any() else np.full(len(chosen) - 1, 1.0)
+    others = others / max(1.0, others.sum())
     curve = tuple(
         (float(lam), _hits(parts, is_gold, np.array([1 - lam, *lam * others])) / len(parts))
-        for lam in np.linspace(0.0, 1.0, STEPS[2] + 1)
+        for lam in np.linspace(0.0, 1.0, STEPS + 1)
     )
     return Mixture(
-        {name: float(weight) for name, weight in zip(names, points[chosen], strict=True)},
+        {name: float(weight) for name, weight in zip(names, chosen, strict=True)},
         curve,
         len(parts),
-        float(hits[chosen]) / len(parts),
+        float(_hits(parts, is_gold, chosen)) / len(parts),
     )
+
+
+def listwise_weights(parts: Floats, is_gold: Bools) -> Floats:
+    """Weights that make the gold most likely in a softmax over each query's candidates.
+
+    Non-negative, with a ridge on standardised scores, and scaled to a sum of 1. Queries without a
+    gold candidate tell nothing. With none at all CSLS stands alone.
+    """
+    asked = is_gold.any(axis=1)
+    spread = parts.reshape(-1, parts.shape[2]).std(axis=0)
+    alone: Floats = np.eye(parts.shape[2])[0]
+    if not asked.any() or not (spread > 0).any():
+        return alone
+    scale = np.where(spread > 0, spread, np.inf)
+    scores, gold = torch.from_numpy(parts[asked] / scale), torch.from_numpy(is_gold[asked])
+    root = torch.ones(parts.shape[2], dtype=torch.float64, requires_grad=True)
+    solver = torch.optim.LBFGS([root], max_iter=200, line_search_fn="strong_wolfe")
+
+    def loss() -> torch.Tensor:
+        solver.zero_grad()
+        logits = scores @ root**2  # a square: no weight is negative
+        right = logits.masked_fill(~gold, -torch.inf).logsumexp(dim=1)
+        value = (logits.logsumexp(dim=1) - right).sum() + RIDGE * (root**4).sum()
+        value.backward()
+        return value
+
+    solver.step(loss)
+    weights: Floats = (root.detach() ** 2).numpy() / scale
+    if not np.isfinite(weights).all() or weights.sum() == 0:
+        return alone
+    weights /= weights.sum()
+    return weights
 
 
 def _hits(parts: Floats, is_gold: Bools, weights: Floats) -> int:
     """How many queries have a gold translation on top."""
     best = (parts @ weights).argmax(axis=1)  # ties: the better by CSLS
     return int(is_gold[np.arange(len(parts)), best].sum())
-
-
-def simplex(scorers: int, steps: int) -> Floats:
-    """All points with coordinates in multiples of 1/steps that sum to 1, CSLS's weight falling."""
-    rows = [
-        [steps - sum(rest), *rest]
-        for rest in np.ndindex(*(steps + 1 for _ in range(scorers - 1)))
-        if sum(rest) <= steps
-    ]
-    return np.array(rows, dtype=np.float64) / steps
 
 
 def _middle_of_plateau(points: Floats, hits: Floats) -> int:

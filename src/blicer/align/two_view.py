@@ -380,7 +380,7 @@ class Learner:
                 progress.note(
                     f"two views: {len(chain.seeds)} seed pairs are too few to hold some out, so "
                     f"halves of what was learned are compared; starting from {start} holds up "
-                    f"({verdict['convergence']:.2f} on a scale from 0, chance, to 1)"
+                    f"({verdict.get('convergence', 1):.2f} on a scale from 0, chance, to 1)"
                 )
                 break
             progress.note(f"starting from {start} failed: {verdict['verdict']}")
