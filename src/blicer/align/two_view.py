@@ -255,7 +255,12 @@ class Learner:
     def learn(self) -> None:
         """Run all steps, or what a killed run has left of them."""
         outcome: dict[str, Any] = {"seed_pairs": len(self.chains[-1].seeds)}
-        if self.evidence:
+        given, settings = self.settings.weight, self.settings
+        if given is not None and not settings.rounds and settings.descent == "never":
+            for chain in self.chains:  # nothing is left to choose or to learn
+                self._take(chain, chain.mined)
+            self.choice = Choice(weight=given)
+        elif self.evidence:
             if not self._resume():
                 self._choose_start()
             if not self.choice.done:
