@@ -30,7 +30,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "default": {},
     "positives nine times, not twice": {"n_rep": 8},
     "four epochs": {"epochs": 4, "average_last": 0.0},
-    "four epochs, early stopping": {"epochs": 4, "average_last": 0.0, "early_stopping": 2},
     "LoRA, rank 8": {"lora_rank": 8, "learning_rate": 1e-3, "average_last": 0.0},
 }
 

@@ -217,28 +217,6 @@ def test_a_fixed_lambda_without_held_out_seeds(
         train(*sides, seeds, config)
 
 
-def test_early_stopping_by_words_of_its_own(
-    sides: tuple[Embeddings, Embeddings],
-    seeds: Lexicon,
-    config: Config,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    seen: list[tuple[list[str], Any]] = []
-    fit = Reranker.fit
-
-    def watched(self: Reranker, left: list[str], *rest: Any, **options: Any) -> Reranker:
-        seen.append((left, options["validation"]))
-        return fit(self, left, *rest, **options)
-
-    monkeypatch.setattr(Reranker, "fit", watched)
-    train(*sides, seeds, config.replace(early_stopping=1, space="procrustes", refit=False))
-    ((left, validation),) = seen
-    assert validation is not None
-    half, held_half = len(left) // 2, len(validation[0]) // 2  # the second half is the other order
-    assert held_half > 0
-    assert not set(left[:half]) & set(validation[0][:held_half])
-
-
 def test_several_scorers_are_mixed(
     sides: tuple[Embeddings, Embeddings], seeds: Lexicon, config: Config
 ) -> None:

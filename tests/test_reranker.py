@@ -69,7 +69,6 @@ def test_presets_carry_the_papers_numbers() -> None:
         ({"warmup": 2.0}, "at most 1"),
         ({"lr": 0.1}, "no setting 'lr'"),
         ({"learning_rate": float("nan")}, "learning_rate is nan"),
-        ({"early_stopping": 1, "average_last": 0.5}, "give one"),
         ({"preset": "superb"}, "superb"),
         ({"alpha": 0.5}, "alpha is not a setting of the cross-encoder"),
     ],
@@ -240,25 +239,6 @@ def test_average_is_the_mean_of_the_last_weights(
     result = Reranker(encoders["bert"], **FAST, average_last=0.5).fit(left, right, labels)
     expected = torch.stack(seen[len(seen) // 2 :]).mean(0)
     torch.testing.assert_close(result.model.classifier.weight.detach(), expected)
-
-
-def test_early_stopping_keeps_the_best(encoders: dict[str, Path]) -> None:
-    left, right, labels = toy_pairs(40)
-    opposite = (left, right, [1 - label for label in labels])  # the more it learns, the worse
-    settings: dict[str, Any] = {**FAST, "epochs": 20, "learning_rate": 3e-3}
-    stopped = Reranker(encoders["bert"], **settings, early_stopping=2)
-    stopped.fit(left, right, labels, validation=opposite)
-    report = stopped.report_
-    assert report is not None
-    assert len(report.losses) < report.planned_steps
-    best = min(report.held_out_losses)
-    assert report.held_out_losses[-3:].index(best) == 0  # and two looks after it
-    scores = stopped.score(left, right).astype(np.float64)
-    soft = 1 - np.array(labels)
-    loss = -(soft * np.log(scores) + (1 - soft) * np.log(1 - scores)).mean()
-    assert loss == pytest.approx(best, abs=1e-5)
-    with pytest.raises(InputError, match="needs held-out pairs"):
-        Reranker(encoders["bert"], **settings, early_stopping=2).fit(left, right, labels)
 
 
 def test_lora_is_merged_into_plain_weights(encoders: dict[str, Path], tmp_path: Path) -> None:

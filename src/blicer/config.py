@@ -195,10 +195,6 @@ class Config:
         0.0, "share of the last steps whose weights are averaged", TRAINING, low=0, high=1
     )
     lora_rank: int = setting(0, "rank of LoRA updates (needs peft); 0: off", TRAINING, low=0)
-    early_stopping: int = setting(
-        0, "stop after so many looks without a better held-out loss; 0: off", TRAINING, low=0
-    )
-    looks_per_epoch: int = setting(2, "looks at the held-out loss an epoch", TRAINING, low=1)
 
     scorers: tuple[str, ...] = setting((), "mixed with CSLS; empty: what the encoder needs", CHOICE)
     n_cand: int = setting(28, "candidates a word that are reranked", CHOICE, low=1)
@@ -218,8 +214,6 @@ class Config:
     def __post_init__(self) -> None:
         for name in _settings():
             object.__setattr__(self, name, _checked_value(name, getattr(self, name)))
-        if self.early_stopping and self.average_last:
-            raise InputError("early_stopping and average_last both choose the weights; give one")
 
     @classmethod
     def resolve(

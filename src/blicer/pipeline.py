@@ -472,40 +472,28 @@ def train_reranker(
 ) -> Reranker:
     """Train one cross-encoder on the training pairs of one or several language pairs.
 
-    Early stopping holds out a tenth of the source words. The work folder caches the cross-encoder,
-    and its checkpoints until it is trained.
+    The work folder caches the cross-encoder, and its checkpoints until it is trained.
     """
-    shown: list[Examples] = []
-    held_out: list[Examples] = []
-    for pair, space, pairs in data:
-        held = np.zeros(len(pairs), dtype=bool)
-        if config.early_stopping:  # λ's held-out words stay unseen: these are others
-            words = np.random.default_rng(config.seed).permutation(np.unique(pairs.source))
-            held = np.isin(pairs.source, words[: max(1, len(words) // 10)])
-        for part, rows in ((shown, ~held), (held_out, held)):
-            part.append(
-                pairs.only(rows).examples(
-                    space.source.words,
-                    space.target.words,
-                    config.template,
-                    pair.names_for(config),
-                    repeat=not config.weigh_positives,
-                )
+    taught = Examples.joined(
+        [
+            pairs.examples(
+                space.source.words,
+                space.target.words,
+                config.template,
+                pair.names_for(config),
+                repeat=not config.weigh_positives,
             )
-    taught, stopping = Examples.joined(shown), Examples.joined(held_out)
+            for pair, space, pairs in data
+        ]
+    )
     folder = None
     if (work := data[0][0].work) is not None:
-        texts = digest(*vars(taught).values(), *vars(stopping).values())
+        texts = digest(*vars(taught).values())
         version = encoder_version(config.encoder)
         folder = stage_folder(work, "reranker", config.only(TRAINING), texts, version)
     with stage(folder):
         return new_reranker(config).fit(
-            taught.left,
-            taught.right,
-            taught.labels,
-            taught.weights,
-            output_dir=folder,
-            validation=(stopping.left, stopping.right, stopping.labels) if len(stopping) else None,
+            taught.left, taught.right, taught.labels, taught.weights, output_dir=folder
         )
 
 

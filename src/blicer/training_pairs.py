@@ -6,7 +6,7 @@ Words are indices here; ``TrainingPairs.examples`` turns them into the texts tha
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -142,10 +142,6 @@ class TrainingPairs:
     @property
     def is_positive(self) -> npt.NDArray[np.bool_]:
         return np.not_equal(self.kind, NEGATIVE)
-
-    def only(self, rows: npt.NDArray[np.bool_]) -> TrainingPairs:
-        """Some of the pairs; scaling and report stay those of all."""
-        return replace(self, **{name: getattr(self, name)[rows] for name in COLUMNS})
 
     def examples(
         self,

@@ -93,22 +93,16 @@ class Reranker:
         weights: ArrayLike | None = None,
         *,
         output_dir: str | Path | None = None,
-        validation: tuple[Texts, Texts, ArrayLike] | None = None,
     ) -> Reranker:
         """Train on text pairs with soft labels (BCE with logits, method §3).
 
         ``weights`` count an example that often without repeating it. With ``output_dir`` the
         model is saved there in the end, and until then the state is kept beside it in
         ``<output_dir>.checkpoint.safetensors``: the same call after a crash or a kill goes on from
-        there and ends with the same weights; once finished it only loads them. ``validation``:
-        held-out pairs and labels, whose loss is reported (and stops training with
-        ``early_stopping``).
+        there and ends with the same weights; once finished it only loads them.
         """
         data = self._labelled(left, right, labels, weights)
-        held_out = self._labelled(*validation) if validation is not None else None
-        if self.config.early_stopping and held_out is None:
-            raise InputError("early_stopping needs held-out pairs: give validation")
-        run = Run(self.model, data, held_out, self.config, self.device, self.precision)
+        run = Run(self.model, data, self.config, self.device, self.precision)
         checkpoints = None
         if output_dir is not None:
             output_dir = Path(output_dir)
@@ -126,7 +120,7 @@ class Reranker:
         return self
 
     def _labelled(
-        self, left: Texts, right: Texts, labels: ArrayLike, weights: ArrayLike | None = None
+        self, left: Texts, right: Texts, labels: ArrayLike, weights: ArrayLike | None
     ) -> LabelledPairs:
         soft = np.asarray(labels, dtype=np.float32)
         counts = np.asarray(np.ones(len(left)) if weights is None else weights, dtype=np.float32)

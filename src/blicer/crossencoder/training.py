@@ -24,7 +24,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from blicer.config import TRAINING, Config
 from blicer.crossencoder.tokens import PairTokens
-from blicer.encoders.loading import Ints, batch_cost, fingerprint, resolve_precision, token_batches
+from blicer.encoders.loading import Ints, fingerprint, resolve_precision
 from blicer.encoders.tuning import Checkpoints, make_optimiser, set_step, train_rows_only
 from blicer.errors import MissingDependency
 from blicer.files import digest
@@ -53,19 +53,10 @@ class TrainingReport:
     fingerprint: str
     """Hash of everything that decides the final weights."""
     pairs: int
-    planned_steps: int
     resumed_from: int = 0
     seconds: float = 0.0
     losses: list[float] = field(default_factory=list)
     """Of every step."""
-    held_out_losses: list[float] = field(default_factory=list)
-    """Of every look at the held-out pairs."""
-
-    @property
-    def looks_without_gain(self) -> int:
-        """Looks since the lowest held-out loss (the earlier of equals)."""
-        losses = self.held_out_losses
-        return len(losses) - 1 - losses.index(min(losses)) if losses else 0
 
 
 class Run:
@@ -75,12 +66,11 @@ class Run:
         self,
         model: Any,
         data: LabelledPairs,
-        held_out: LabelledPairs | None,
         config: Config,
         device: torch.device,
         precision: str,
     ) -> None:
-        self.model, self.data, self.config, self.held_out = model, data, config, held_out
+        self.model, self.data, self.config = model, data, config
         self.device, self.autocast = device, resolve_precision(precision, device, model)
         self.scaler = torch.amp.GradScaler(device.type, enabled=self.autocast == torch.float16)
         pairs = len(data.labels)
@@ -88,12 +78,11 @@ class Run:
         self.total = self.steps_per_epoch * config.epochs
         settings = config.only(TRAINING) | {"encoder": fingerprint(model)}
         where = (str(self.autocast), device.type)
-        decisive = digest(settings, data.digest(), held_out and held_out.digest(), where)
-        self.report = TrainingReport(decisive, pairs, self.total)
+        decisive = digest(settings, data.digest(), where)
+        self.report = TrainingReport(decisive, pairs)
         usual = CPU_MICRO_BATCH if device.type == "cpu" else config.batch_size
         self.micro = config.micro_batch_size or usual
         self.mean: dict[str, torch.Tensor] = {}
-        self.best: dict[str, torch.Tensor] = {}
         self._epoch, self._order = -1, np.zeros(0, dtype=np.int64)
 
     def train(self, checkpoints: Checkpoints | None = None) -> Any:
@@ -102,9 +91,8 @@ class Run:
         if self.config.lora_rank:
             self.model = add_lora(self.model, self.config)
         model = self.model.to(self.device)
-        tokens = [data.tokens for data in (self.data, self.held_out) if data is not None]
-        padding = np.array([tokens[0].tokenizer.pad_token_id])
-        restore_table = train_rows_only(model, padding, *(some.ids for some in tokens))
+        padding = np.array([self.data.tokens.tokenizer.pad_token_id])
+        restore_table = train_rows_only(model, padding, self.data.tokens.ids)
         try:
             self.optimiser = make_optimiser(model, self.config)
             self.trained = {n: p for n, p in model.named_parameters() if p.requires_grad}
@@ -114,7 +102,7 @@ class Run:
                 model.train()
                 self._loop(checkpoints)
             with torch.no_grad():
-                for name, value in (self.best or self.mean).items():
+                for name, value in self.mean.items():
                     self.trained[name].copy_(value)
         finally:
             restore_table()
@@ -124,31 +112,24 @@ class Run:
 
     def _loop(self, checkpoints: Checkpoints | None) -> None:
         smooth: float | None = None
-        losses, patience = self.report.losses, self.config.early_stopping
+        losses = self.report.losses
         with task("Training", self.total) as progress:
             progress.advance(len(losses))
             for step in range(len(losses), self.total):
-                if patience and self.report.looks_without_gain >= patience:
-                    break
                 loss = self._step(step)
                 smooth = loss if smooth is None else 0.95 * smooth + 0.05 * loss
                 losses.append(loss)
                 self._average(step)
-                self._look(step)
                 progress.advance(1, status=f"loss {smooth:.4f}")
                 if checkpoints and step + 1 < self.total and checkpoints.due():
-                    groups = {"mean": self.mean, "best": self.best}
                     state = {"report": asdict(self.report), "scaler": self.scaler.state_dict()}
-                    checkpoints.save(self.trained, self.optimiser, groups, state)
+                    checkpoints.save(self.trained, self.optimiser, {"mean": self.mean}, state)
 
     def _resume(self, checkpoints: Checkpoints) -> None:
         if (found := checkpoints.restore(self.trained, self.optimiser)) is None:
             return
         groups, state = found
-        self.mean, self.best = (
-            {name: value.to(self.device) for name, value in groups.get(group, {}).items()}
-            for group in ("mean", "best")
-        )
+        self.mean = {name: value.to(self.device) for name, value in groups.get("mean", {}).items()}
         self.report = TrainingReport(**state["report"])
         self.report.resumed_from = len(self.report.losses)
         if state["scaler"]:
@@ -173,7 +154,7 @@ class Run:
         scale = 1 / (len(rows) * float(self.data.weights.mean()))
         total = torch.zeros((), device=self.device)
         for i in range(0, len(rows), self.micro):
-            loss = self._loss(self.data, rows[i : i + self.micro]) * scale
+            loss = self._loss(rows[i : i + self.micro]) * scale
             self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
             total += loss.detach()
         self.scaler.unscale_(self.optimiser)
@@ -183,12 +164,13 @@ class Run:
         self.optimiser.zero_grad(set_to_none=True)
         return float(total)
 
-    def _loss(self, data: LabelledPairs, rows: Ints) -> torch.Tensor:
+    def _loss(self, rows: Ints) -> torch.Tensor:
         """Weighted sum of BCEWithLogitsLoss over some rows."""
         with torch.autocast(self.device.type, self.autocast, self.autocast is not None):
-            logits = self.model(**data.tokens.batch(rows, self.device)).logits[:, 0]
+            logits = self.model(**self.data.tokens.batch(rows, self.device)).logits[:, 0]
         labels, weights = (
-            torch.from_numpy(values[rows]).to(self.device) for values in (data.labels, data.weights)
+            torch.from_numpy(values[rows]).to(self.device)
+            for values in (self.data.labels, self.data.weights)
         )
         return binary_cross_entropy_with_logits(
             logits.float(), labels, weight=weights, reduction="sum"
@@ -204,22 +186,6 @@ class Run:
                 self.mean[name] = parameter.detach().clone()
             else:
                 self.mean[name].lerp_(parameter.detach(), 1.0 / (step - first + 1))
-
-    @torch.inference_mode()
-    def _look(self, step: int) -> None:
-        """Where it is time: measure the held-out loss, and keep the weights if it is the best."""
-        data, looks = self.held_out, self.config.looks_per_epoch
-        place = step % self.steps_per_epoch
-        due = (place + 1) * looks // self.steps_per_epoch > place * looks // self.steps_per_epoch
-        if data is None or not due:
-            return
-        self.model.eval()
-        batches = token_batches(data.tokens.lengths, batch_cost(self.device)[0])
-        loss = sum(float(self._loss(data, rows)) for rows in batches)
-        self.model.train()
-        self.report.held_out_losses.append(loss / float(data.weights.sum()))
-        if self.config.early_stopping and self.report.looks_without_gain == 0:
-            self.best = {n: p.detach().clone() for n, p in self.trained.items()}
 
 
 def add_lora(model: Any, config: Config) -> Any:
