@@ -1,4 +1,4 @@
-"""Pairs of words read off a shared space: silver pairs, mutual neighbours, hard negatives.
+"""Pairs of words read off a shared space: silver pairs and hard negatives.
 
 Pairs are (n, 2) arrays of word indices, source first. ``docs/method.md`` §2 has the rules.
 """
@@ -95,15 +95,6 @@ def interleave(first: Pairs, second: Pairs) -> Pairs:
     """first[0], second[0], first[1], second[1], …; the rest of the longer list at the end."""
     rank = np.concatenate([np.arange(len(first)), np.arange(len(second))])
     return np.concatenate([first, second])[np.argsort(rank, kind="stable")]
-
-
-def mutual_neighbours(retriever: Retriever) -> Pairs:
-    """Pairs that are each other's best by CSLS, the most confident first."""
-    there, back = retriever.search(1), retriever.search(1, reverse=True)
-    best = there.indices[:, 0]
-    mutual = np.flatnonzero(back.indices[best, 0] == np.arange(len(best)))
-    mutual = mutual[np.argsort(-there.scores[mutual, 0], kind="stable")]
-    return np.stack([mutual, best[mutual]], axis=1)
 
 
 def nearest_others(
