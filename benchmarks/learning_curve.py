@@ -122,7 +122,7 @@ def report() -> None:
         text += [f"## {title}", "", *_table(groups), ""]
         for pair in PAIRS:
             lines = _lines(groups, pair)
-            if lines:
+            if lines and len(lines[0].xs) >= 3:  # fewer points are no curve
                 name = f"{pair}.{how}.svg"
                 picture = curves(
                     lines,

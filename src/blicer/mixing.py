@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from blicer.errors import InputError
@@ -186,6 +185,8 @@ def listwise_weights(parts: Floats, is_gold: Bools) -> Floats:
     Non-negative, with a ridge on standardised scores, and scaled to a sum of 1. Queries without a
     gold candidate tell nothing. With none at all CSLS stands alone.
     """
+    import torch  # late: the command line imports this module for its help
+
     asked = is_gold.any(axis=1)
     spread = parts.reshape(-1, parts.shape[2]).std(axis=0)
     alone: Floats = np.eye(parts.shape[2])[0]
