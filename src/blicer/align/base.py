@@ -158,12 +158,16 @@ class Aligner(ABC):
     def cache_folder(
         self, source: Embeddings, target: Embeddings, pairs: Seeds, work: Path
     ) -> Path:
-        """Where ``fit_cached`` keeps the space of this data: named after a hash of all inputs."""
+        """Where ``fit_cached`` keeps the space of this data."""
+        return stage_folder(work, "space", *self.inputs(source, target, pairs))
+
+    def inputs(self, source: Embeddings, target: Embeddings, pairs: Seeds) -> list[Any]:
+        """All that a fit depends on, to name cached stages after."""
         data = digest(source.words, target.words, source.vectors, target.vectors)
         known = None if pairs is None else digest(pairs)
         # Other weights under the same name are another encoder.
         encoder = encoder_version(getattr(self, "encoder", ""))
-        return stage_folder(work, "space", data, self.method, self.settings, known, encoder)
+        return [data, self.method, self.settings, known, encoder]
 
     @classmethod
     def preset(cls, name: str, **overrides: Any) -> Self:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -44,7 +44,6 @@ from blicer.align.vecmap import VecMap, from_shared_words, shrunk_maps
 from blicer.config import AUTO, setting
 from blicer.devices import resolve_device
 from blicer.embeddings import Embeddings
-from blicer.encoders.loading import encoder_version
 from blicer.encoders.words import WordEncoder
 from blicer.errors import InputError
 from blicer.files import atomic_folder, digest, read_json, write_json
@@ -150,6 +149,7 @@ class TwoView(Aligner):
             yield from super().fit_folds(source, target, pairs, held, work=work, k_csls=k_csls)
             return
         learner = None
+        inputs = [*self.inputs(source, target, pairs), digest(*held)] if work is not None else []
 
         def fit(number: int) -> Space:
             nonlocal learner
@@ -157,18 +157,8 @@ class TwoView(Aligner):
             return learner.space(number)
 
         for number in range(len(held) + 1):
-            folder = None
-            if work is not None:
-                folder = stage_folder(
-                    work, "space", *self._key(source, target, pairs, held), number
-                )
+            folder = None if work is None else stage_folder(work, "space", *inputs, number)
             yield self.cached(folder, partial(fit, number), (source, target), k_csls)
-
-    def _key(self, source: Embeddings, target: Embeddings, pairs: Seeds, held: Masks) -> list[Any]:
-        """What the rounds depend on."""
-        data = digest(source.words, target.words, source.vectors, target.vectors)
-        known = None if pairs is None else digest(pairs, *held)
-        return [data, self.method, self.settings, known, encoder_version(self.encoder)]
 
     def _learn(
         self, source: Embeddings, target: Embeddings, pairs: Seeds, held: Masks, work: Folder
@@ -178,7 +168,8 @@ class TwoView(Aligner):
         chains.append(Chain(known, known[:0], known[:0]))
         folder = None
         if work is not None:
-            folder = stage_folder(work, "rounds", *self._key(source, target, pairs, held))
+            inputs = self.inputs(source, target, pairs)
+            folder = stage_folder(work, "rounds", *inputs, digest(*held))
         with stage(folder):
             learner = Learner(self, source, target, chains, work, folder)
             learner.learn()
@@ -235,6 +226,8 @@ class Learner:
         if settings.encoder not in ("", "none") and settings.weight != 0:
             self.second = encoder_view(settings.encoder, source, target, work, settings.device)
         self.choice, self.outcome = Choice(), dict[str, Any]()
+        self.first: list[Pairs] = []  # of each chain: the first dictionary of the best start
+        self.few = len(chains[-1].seeds) < FEW_SEEDS
         self.vecmap = VecMap(**SELF_LEARNING, memory_gb=settings.memory_gb, seed=settings.seed)
         frequent = [side[: settings.words] for side in self.vectors]
         self.covariances = [cross_product(side, side) / len(side) for side in frequent]
@@ -282,39 +275,40 @@ class Learner:
         }
 
     def _choose_start(self) -> None:
-        """Begin with the seeds, or with words spelled alike beside them, by the evidence."""
-        starts = {"seeds": self.chains[-1].mined}
-        if len(self.chains[-1].seeds) < FEW_SEEDS:
+        """Begin with the seeds, words spelled alike beside them, or self-learning from both."""
+        alike = self.chains[-1].mined
+        self._try_start("seeds", [alike] * len(self.chains))
+        if self.few:
             with suppress(InputError):  # no word is spelled alike in both languages
-                starts["identical"] = self._first_dictionary("identical")
-        for name in list(starts):
-            self._try_start(name, starts[name])
-        few = len(self.chains[-1].seeds) < FEW_SEEDS
-        if few and (self.choice.precision or 0.0) < WEAK_START:
-            # Self-learning does not keep its first pairs, so what it ends with tells next to
-            # nothing about the held-out ones among them: one run serves all chains.
-            known = np.concatenate([self.chains[-1].seeds, *starts.values()])
-            learned = self.vecmap.self_learn(*self.vectors, torch.from_numpy(known))
-            starts["self-learning"] = learned.pairs.unique(dim=0).numpy()
-            self._try_start("self-learning", starts["self-learning"])
-        for chain in self.chains:
-            self._take(chain, starts[self.choice.start])
+                alike = self._first_dictionary("identical")
+                self._try_start("identical", [alike] * len(self.chains))
+        if self.few and (self.choice.precision or 0.0) < WEAK_START:
+            # Each chain from its own seeds: a shared run would know the held-out ones.
+            self._try_start("self-learning", [self._self_learn(one, alike) for one in self.chains])
+        for chain, first in zip(self.chains, self.first, strict=True):
+            self._take(chain, first)
 
-    def _try_start(self, name: str, first: Pairs) -> None:
-        for chain in self.chains:
+    def _try_start(self, name: str, firsts: list[Pairs]) -> None:
+        """Map every chain by its first dictionary; the best start so far is ``self.first``."""
+        for chain, first in zip(self.chains, firsts, strict=True):
             self._take(chain, first)
         seen = self._look(with_encoder_alone=self.settings.rounds > 0)
         self._note(f"start from {name}", seen)
         if seen.score > self.choice.score:
-            self.choice, self.choice.start = seen, name
+            self.choice, self.first = replace(seen, start=name), firsts
+
+    def _self_learn(self, chain: Chain, first: Pairs) -> Pairs:
+        """What VecMap's self-learning makes of the seeds and a first dictionary."""
+        known = torch.from_numpy(np.concatenate([chain.seeds, first]))
+        learned: Pairs = self.vecmap.self_learn(*self.vectors, known).pairs.unique(dim=0).numpy()
+        return learned
 
     def _rounds(self) -> None:
         """Map and mine by turns, until the held-out seeds gain nothing more."""
         most = self.settings.words
-        few = len(self.chains[-1].seeds) < FEW_SEEDS and most > FIRST_WORDS
-        phases = [(FIRST_WORDS, 2), (most, 1)] if few else [(most, 1)]
+        first = [(FIRST_WORDS, 2)] if self.few and most > FIRST_WORDS else []
         with progress.task("learning in rounds") as running:
-            for words, patience in phases:
+            for words, patience in [*first, (most, 1)]:
                 if any(one["words"] >= words for one in self.choice.rounds):
                     continue  # a killed run has finished this phase
                 stale, turns = 0, 0
@@ -333,7 +327,7 @@ class Learner:
                     # are what it adds, and held-out seeds are frequent.
                     if seen.score > self.choice.score or (turns == 1 and words == most):
                         stale = 0 if seen.score > self.choice.score + GAIN else stale + 1
-                        seen.start, self.choice = self.choice.start, seen
+                        self.choice = seen
                         kept = [(chain.mined, chain.maps) for chain in self.chains]
                     else:
                         self.choice.rounds, stale = seen.rounds, stale + 1
@@ -356,8 +350,7 @@ class Learner:
         seen = self._look()
         self._note("contrastive steps", seen)
         if seen.score > self.choice.score or self.settings.descent == "always":
-            seen.start, seen.rounds, seen.descended = self.choice.start, self.choice.rounds, True
-            self.choice = seen
+            self.choice = replace(seen, descended=True)
             return
         for chain, maps in zip(self.chains, before, strict=True):
             chain.maps = maps
@@ -383,7 +376,7 @@ class Learner:
             tried.append({"start": start, **verdict})
             if verdict["converged"]:
                 progress.note(
-                    f"two views: {len(chain.seeds)} seed pairs are too few to hold some out, so "
+                    f"two views: with {len(chain.seeds) or 'no'} seed pairs none can be held out: "
                     f"halves of what was learned are compared; starting from {start} holds up "
                     f"({verdict.get('convergence', 1):.2f} on a scale from 0, chance, to 1)"
                 )
@@ -400,10 +393,7 @@ class Learner:
     def _fixed_rounds(self, chain: Chain, start: str, weight: float) -> list[dict[str, Any]]:
         """Map and mine four times from a start, and report the rounds."""
         first = self._first_dictionary(start)
-        if start != "encoder":
-            known = torch.from_numpy(np.concatenate([chain.seeds, first]))
-            first = self.vecmap.self_learn(*self.vectors, known).pairs.unique(dim=0).numpy()
-        self._take(chain, first)
+        self._take(chain, first if start == "encoder" else self._self_learn(chain, first))
         rounds = []
         for words in (FIRST_WORDS, FIRST_WORDS, self.settings.words, self.settings.words):
             self._take(chain, self._mine(chain, weight, words))
@@ -480,7 +470,8 @@ class Learner:
             best = 0
         hits = (ranks == 1).mean(axis=1).tolist()
         curve = [[weight, right] for weight, right in zip(weights, hits, strict=True)]
-        return Choice(
+        return replace(
+            self.choice,
             weight=weights[best],
             score=float(scores[best]),
             precision=hits[best],
@@ -519,8 +510,7 @@ class Learner:
             columns.append(np.stack(found))
         return np.concatenate(columns, axis=1)
 
-    def _note(self, what: str, seen: Choice | None = None) -> None:
-        seen = seen or self.choice
+    def _note(self, what: str, seen: Choice) -> None:
         if seen.precision is not None:
             how = "the encoder alone" if seen.weight == ENCODER_ALONE else f"weight {seen.weight:g}"
             progress.note(
