@@ -17,6 +17,8 @@ import argparse
 import tempfile
 import time
 from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,19 +27,24 @@ import numpy as np
 from benchmarks.peak import measure as measure_peak
 from benchmarks.spaces_table import dictionary
 from benchmarks.without_seeds import measured
+from blicer.calibration import Calibration, Scored, calibrate
 from blicer.config import Config
 from blicer.embeddings import Embeddings
-from blicer.evaluation import answerable_queries
+from blicer.evaluation import answerable_queries, evaluate
 from blicer.files import atomic_write, read_json, write_json
 from blicer.lexicon import Lexicon
-from blicer.pipeline import prepare
+from blicer.pipeline import Prepared, prepare
 from blicer.plots import Curve, curves
+from blicer.translator import Ranking, Translator
 
 PAIRS = ("en-fr", "en-ru", "ru-fr", "fi-fr", "en-fi", "fi-ru")
 COUNTS = (0, 25, 50, 100, 200, 500, 1000, 3000, 5000)
 WORDS = 30_000
 RESULTS = Path("results/few_seeds")
 FREQUENT = "frequent"
+PROMISED = 0.95
+CONFIDENCE = ("auc_absent", "ece", "ece_floor", "f1", "ap", "coverage@90", "coverage@95", "right")
+CONFIDENCE += ("stated",)
 
 
 def draw(pairs: list[tuple[str, str]], count: int, how: str) -> Lexicon | None:
@@ -79,8 +86,60 @@ def unit(data: Path, pair: str, count: int, how: str, space: str, reranked: bool
         ranks = prepared.fitted.space.gold_ranks(words, golds, reverse=reverse)
         row[direction]["among_candidates"] = 100 * float((ranks <= config.n_cand).mean())
     row |= {"pair": pair, "count": count, "draw": how, "space": space, "reranked": reranked}
-    row |= {key: settings.get(key) for key in ("start", "chosen_weight", "descended")}
+    if reranked and prepared.held_out is not None:
+        row["confidence"] = {name: stated(one, test) for name, one in both_confidences(prepared)}
+    row |= {key: settings.get(key) for key in ("start", "chosen_weights", "descended")}
     return row | {"seeds": prepared.seeds, "seconds": seconds, "extra_gb": ran.extra_gb}
+
+
+class ScoreAndLead(Translator):
+    """The same translator with the confidence of before: score and lead of words found here."""
+
+    def rank(self, queries: Any, *, reverse: bool = False) -> Ranking:
+        found = super().rank(queries, reverse=reverse)
+        assert self.before is not None
+        return replace(found, confidence=self.before.confidence(score_and_lead(found.scores)))
+
+    before: Calibration | None = None
+
+
+def score_and_lead(mixed: Any) -> Scored:
+    none = np.zeros((*mixed.shape, 0))
+    return Scored(mixed, none, np.zeros(len(mixed), np.int64), np.zeros(len(mixed), bool))
+
+
+def both_confidences(prepared: Prepared) -> Iterator[tuple[str, Translator]]:
+    """The translator as it is now, and with the confidence that it would have had before."""
+    now = prepared.translator()
+    yield "now", now
+    view = prepared.held_out
+    assert view is not None
+    parts = (now.space, now.scorers, now.mixture, now.scaling)
+    before = ScoreAndLead(*parts, calibration=now.calibration, n_cand=now.n_cand)
+    scores = score_and_lead(now.mixture.combine(view.parts))
+    before.before = calibrate(scores, view.is_gold, np.zeros(len(scores.mixed)))
+    yield "before", before
+
+
+def stated(translator: Translator, test: Lexicon) -> dict[str, dict[str, Any]]:
+    """Figures of confidence over all test words that get an entry, in both directions."""
+    calibration = getattr(translator, "before", None) or translator.calibration
+    assert calibration is not None
+    threshold = calibration.reliability.threshold(PROMISED) if calibration.reliability else None
+    rows: dict[str, dict[str, Any]] = {}
+    for direction, found in evaluate(translator, test, bootstrap=0).directions():
+        figures = {name: found.all_queries[name] for name in CONFIDENCE}
+        answers = found.answers
+        assert answers is not None
+        sure, right = answers.sure[answers.has_entry, 0], answers.right[answers.has_entry, 0]
+        kept = sure >= (2.0 if threshold is None else threshold)
+        figures |= {
+            "kept": float(kept.mean()),
+            "reached": float(right[kept].mean()) if kept.any() else None,
+            "words": len(sure),
+        }
+        rows[direction] = figures
+    return rows
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -136,6 +195,7 @@ def report() -> None:
                 text += [f"![{pair}]({name})"]
         text += [""]
     text += _candidates(rows)
+    text += _confidences([row for row in ours if "confidence" in row])
     with atomic_write(RESULTS / "report.md") as file:
         file.write("\n".join(text).rstrip() + "\n")
 
@@ -194,6 +254,31 @@ def _candidates(rows: list[dict[str, Any]]) -> list[str]:
             cells = [_both([one], what) for what in ("space", "among_candidates") for one in both]
             lines.append(f"| {pair} | {count} ({how}) | " + " | ".join(cells) + " |")
     return lines if len(lines) > 4 else []
+
+
+def _confidences(rows: list[dict[str, Any]]) -> list[str]:
+    """Figures of confidence before and now, of every training."""
+    lines = ["", "## Confidence over all words that get an entry", "", _ABOUT_CONFIDENCE, ""]
+    names = ("auc_absent", "ece", "ece_floor", "f1", "coverage@95", "kept", "reached")
+    shown = ("AUC not here", "ECE", "(floor)", "F1", "coverage at 95", "kept", "reached")
+    lines += [f"| pair | seeds | draw | direction | {' | '.join(shown)} |"]
+    lines += ["|" + "---|" * (4 + len(shown))]
+    for row in sorted(rows, key=lambda one: (PAIRS.index(one["pair"]), one["count"], one["draw"])):
+        for direction in ("forward", "backward"):
+            both = [row["confidence"][when][direction] for when in ("before", "now")]
+            cells = [" → ".join(_percent(one[name]) for one in both) for name in names]
+            about = [row["pair"], str(row["count"]), row["draw"], direction]
+            lines.append("| " + " | ".join([*about, *cells]) + " |")
+    return lines if rows else []
+
+
+_ABOUT_CONFIDENCE = """Before (score and lead of held-out words alone) → now, in per cent, test
+dictionaries, words whose gold is out of the target vocabulary included. Kept and reached: the share
+of words that `--at-precision 0.95` keeps, and the precision that they have."""
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.1f}"
 
 
 def main() -> None:

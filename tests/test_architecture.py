@@ -12,7 +12,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "blicer"
 # even inside a function or for type checking; members of one group may import each other.
 ORDER = [
     ["errors"],
-    ["files", "progress", "devices", "languages"],
+    ["files", "progress", "devices", "languages", "regression"],
     ["stage_cache", "templates"],
     ["config"],
     ["io"],
@@ -24,9 +24,11 @@ ORDER = [
     ["training_pairs"],
     ["crossencoder"],
     ["scorers"],
-    ["mixing"],
+    ["metrics"],
     ["calibration"],
+    ["mixing"],
     ["expectations"],
+    ["breakdown"],
     ["translator", "evaluation"],
     ["pipeline"],
     ["multilingual"],

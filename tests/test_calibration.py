@@ -5,95 +5,200 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from blicer.calibration import Calibration, calibrate, features
+from blicer.align.space import Space
+from blicer.calibration import (
+    FOREIGN,
+    LETTER,
+    WITH_DIGITS,
+    Absent,
+    Calibration,
+    Reliability,
+    Scored,
+    calibrate,
+    doubts,
+    features,
+    reliability,
+)
+from blicer.embeddings import Embeddings
 from blicer.errors import InputError
+from blicer.lexicon import Lexicon
 
 
-def drawn(queries: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Scores, gold marks, and the true probability of each mark (it depends on the score)."""
+def scored(mixed: np.ndarray, parts: np.ndarray | None = None) -> Scored:
+    parts = mixed[..., None] if parts is None else parts
+    words = len(mixed)
+    return Scored(mixed, parts, np.arange(words), np.arange(words) % 2 == 1)
+
+
+def nobody_absent(mixed: np.ndarray) -> np.ndarray:
+    return np.zeros(len(mixed))
+
+
+def drawn(words: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Scores, gold marks (the best candidate or none), and the true chance of the best."""
     rng = np.random.default_rng(seed)
-    mixed = rng.random((queries, 6))
-    truth = 1 / (1 + np.exp(-(8 * mixed - 6)))
-    return mixed, rng.random(mixed.shape) < truth, truth
+    mixed = rng.random((words, 6))
+    truth = 1 / (1 + np.exp(-(8 * mixed.max(axis=1) - 6)))
+    gold = np.zeros(mixed.shape, bool)
+    gold[np.arange(words), mixed.argmax(axis=1)] = rng.random(words) < truth
+    return mixed, gold, truth
 
 
 def test_features_by_hand() -> None:
-    found = features(np.array([[0.9, 0.4, 0.6]]))
-    np.testing.assert_allclose(found[0, 0], [1, 0.9, 0.3, 0, 0])
-    np.testing.assert_allclose(found[0, 1], [0, 0, 0, 0.4, -0.5])
-    np.testing.assert_allclose(features(np.array([[0.5]]))[0, 0], [1, 0.5, 0.0, 0, 0])
+    found = features(
+        Scored(
+            np.array([[0.9, 0.4, 0.6]]),
+            np.array([[[0.1], [0.2], [0.3]]]),
+            np.array([9]),
+            np.array([True]),
+        )
+    )
+    log = np.log(10)
+    # best?, then of the best: score, lead, lead over the mean of the others, part, rank, backward
+    np.testing.assert_allclose(found[0, 0], [1, 0.9, 0.3, 0.4, 0.1, log, 1, *[0] * 6])
+    np.testing.assert_allclose(found[0, 1], [0, *[0] * 6, 0.4, -0.5, -0.1, 0.2, log, 1])
+    alone = features(scored(np.array([[0.5]])))
+    np.testing.assert_allclose(alone[0, 0, :4], [1, 0.5, 0.0, 0.0])
 
 
-def test_few_right_among_many_is_fitted_to_the_optimum() -> None:
-    """One gold in 28, as in reality: where whole Newton steps swing to and fro for ever."""
-    rng = np.random.default_rng(7)
-    mixed = np.sort(rng.random((300, 28)) * 0.2 + 0.5)[:, ::-1].copy()
-    mixed[:, 0] += 0.3 * rng.random(300)
+def test_confidence_is_a_chance_on_words_that_the_fit_did_not_see() -> None:
+    mixed, gold, _ = drawn(3000, 0)
+    other, _, truth = drawn(1000, 1)
+    found = calibrate(scored(mixed), gold, nobody_absent(mixed)).confidence(scored(other))
+    assert np.abs(found.max(axis=1) - truth).mean() < 0.05
+
+
+def test_words_whose_translation_is_absent_lower_the_confidence_by_their_share() -> None:
+    """A third of all words asked for have no translation, and look just like the others."""
+    mixed, gold, _ = drawn(4000, 2)
+    calibration = calibrate(scored(mixed), gold, np.full(len(mixed), 1 / 3))
+    other, marks, _ = drawn(4000, 3)
+    rng = np.random.default_rng(4)
+    lacking = rng.random(len(other)) < 1 / 3
+    # Their gold is hidden: what is left stands as it is.
+    shown = np.where(lacking[:, None] & marks, other.min(axis=1, keepdims=True) - 1, other)
+    right = marks & ~lacking[:, None]
+    best = np.arange(len(shown)), shown.argmax(axis=1)
+    stated = calibration.confidence(scored(shown))[best]
+    assert stated.mean() == pytest.approx(right[best].mean(), abs=0.03)
+    for low, high in ((0.0, 0.3), (0.3, 0.5), (0.5, 0.8)):
+        inside = (stated >= low) & (stated < high)
+        if inside.sum() > 200:
+            assert stated[inside].mean() == pytest.approx(right[best][inside].mean(), abs=0.07)
+
+
+def test_a_word_that_stands_out_less_is_less_likely_here() -> None:
+    """With the gold on top by far, hiding it is noticed."""
+    rng = np.random.default_rng(5)
+    mixed = 0.3 * rng.random((600, 6))
+    mixed[:, 0] += 0.5
     gold = np.zeros(mixed.shape, bool)
-    gold[:, 0] = rng.random(300) < (mixed[:, 0] - mixed[:, 1]) * 3
-    gold[:, 1] = ~gold[:, 0] & (rng.random(300) < 0.2)
-    calibration = calibrate(mixed, gold)
-    confidence = calibration.confidence(mixed)
-    # At the maximum of the likelihood the fit has the right sums, for leaders and for the rest.
-    assert confidence[:, 0].sum() == pytest.approx(gold[:, 0].sum(), abs=1)
-    assert confidence[:, 1:].sum() == pytest.approx(gold[:, 1:].sum(), abs=1)
-    assert calibration.reliability is not None
-    assert calibration.reliability.error < 0.1
+    gold[:, 0] = True
+    found = calibrate(scored(mixed), gold, np.full(600, 0.2))
+    assert found.reliability is not None
+    assert found.reliability.not_here > 0.95
+    assert found.confidence(scored(mixed))[:, 0].mean() > 0.9
 
 
-def test_confidence_meets_the_true_probability() -> None:
-    mixed, gold, _ = drawn(1500, 0)
-    other, _, truth = drawn(400, 1)
-    confidence = calibrate(mixed, gold).confidence(other)
-    assert np.abs(confidence - truth).mean() < 0.03
+def test_stated_reliability_by_a_plain_loop() -> None:
+    rng = np.random.default_rng(6)
+    stated, weights = rng.random((2, 200)), rng.random((2, 200))
+    right = (rng.random((2, 200)) < stated).astype(float)
+    right[1] = 0
+    found = reliability(stated, right, weights)
+    gaps = dict.fromkeys(range(10), 0.0)
+    for sure, hit, mass in zip(stated.ravel(), right.ravel(), weights.ravel(), strict=True):
+        gaps[min(9, int(10 * sure))] += mass * (sure - hit)
+    assert found.error == pytest.approx(sum(map(abs, gaps.values())) / weights.sum())
+    pairs = [(a > b) + 0.5 * (a == b) for a in stated[0] for b in stated[1]]
+    assert found.not_here == pytest.approx(np.mean(pairs))
+    least, safe, share = found.curve[-1]
+    assert (least, share) == (pytest.approx(stated.min()), pytest.approx(1))
+    precision = (weights * right).sum() / weights.sum()
+    assert safe == pytest.approx(
+        precision - np.sqrt(precision * (1 - precision) / weights.sum()), abs=1e-6
+    )
 
 
-def test_stated_reliability_is_that_of_unseen_words() -> None:
-    mixed, gold, _ = drawn(600, 2)
-    reliability = calibrate(mixed, gold).reliability
-    assert reliability is not None
-    assert sum(count for _, _, count in reliability.bins) == 600
-    assert reliability.error < 0.08
-    expected = sum(n * abs(c - p) for c, p, n in reliability.bins) / 600
-    assert reliability.error == pytest.approx(expected)
-
-
-def test_a_threshold_gives_the_precision_that_it_names() -> None:
-    mixed, gold, _ = drawn(1500, 3)
-    calibration = calibrate(mixed, gold)
-    other, marks, _ = drawn(1500, 4)
-    confidence = calibration.confidence(other)
-    sure = confidence >= 0.7
-    assert marks[sure].mean() >= 0.7
+def test_a_promised_precision_is_reached() -> None:
+    mixed, gold, _ = drawn(3000, 7)
+    found = calibrate(scored(mixed), gold, nobody_absent(mixed))
+    assert found.reliability is not None
+    threshold = found.reliability.threshold(0.8)
+    assert threshold is not None
+    other, marks, _ = drawn(3000, 8)
+    best = np.arange(len(other)), other.argmax(axis=1)
+    kept = found.confidence(scored(other))[best] >= threshold
+    assert kept.sum() > 100
+    assert marks[best][kept].mean() >= 0.78
+    assert Reliability((), 0.0, ((0.5, 0.6, 1.0),)).threshold(0.9) is None
 
 
 @pytest.mark.parametrize("value", [False, True])
 def test_all_right_or_all_wrong_stays_finite(value: bool) -> None:
     mixed = np.random.default_rng(0).random((20, 4))
-    calibration = calibrate(mixed, np.full(mixed.shape, value))
-    confidence = calibration.confidence(mixed)
+    calibration = calibrate(scored(mixed), np.full(mixed.shape, value), nobody_absent(mixed))
+    confidence = calibration.confidence(scored(mixed))
     assert np.isfinite(confidence).all()
     assert (confidence > 0.9).all() if value else (confidence < 0.1).all()
 
 
 def test_separable_data_stays_finite() -> None:
     mixed = np.array([[0.9, 0.1], [0.8, 0.2], [0.95, 0.05]])
-    calibration = calibrate(mixed, mixed > 0.5)
+    calibration = calibrate(scored(mixed), mixed > 0.5, nobody_absent(mixed))
     assert np.isfinite(calibration.coefficients).all()
-    assert calibration.confidence(mixed)[0, 0] > 0.5 > calibration.confidence(mixed)[0, 1]
+    found = calibration.confidence(scored(mixed))
+    assert found[0, 0] > 0.5 > found[0, 1]
 
 
-def test_one_query_is_enough_not_to_crash() -> None:
-    assert calibrate(np.array([[0.4, 0.2]]), np.array([[True, False]])).reliability is not None
+def test_one_word_is_enough_not_to_crash() -> None:
+    mixed = np.array([[0.4, 0.2]])
+    assert calibrate(scored(mixed), mixed > 0.3, np.array([0.1])).reliability is not None
 
 
 def test_it_survives_a_dictionary() -> None:
-    calibration = calibrate(*drawn(50, 5)[:2])
+    mixed, gold, _ = drawn(150, 5)
+    calibration = calibrate(scored(mixed), gold, np.full(150, 0.1))
     again = Calibration.from_dict(calibration.to_dict())
-    np.testing.assert_allclose(again.confidence(np.eye(3)), calibration.confidence(np.eye(3)))
-    assert again.reliability == calibration.reliability
+    assert again == calibration
+    with pytest.raises(ValueError, match="finite"):
+        Calibration.from_dict({**calibration.to_dict(), "intercept": float("nan")})
 
 
 def test_shapes_must_fit() -> None:
     with pytest.raises(InputError, match="do not fit"):
-        calibrate(np.zeros((2, 3)), np.zeros((2, 2), bool))
+        calibrate(scored(np.zeros((2, 3))), np.zeros((2, 2), bool), np.zeros(2))
+
+
+# -- how often a word has no translation ----------------------------------------------------------
+
+
+def test_rarer_words_lack_translations_more_often() -> None:
+    """The target vocabulary has the words up to 600; beyond that every second one is missing."""
+    source = Embeddings([f"s{i}" for i in range(1000)], np.eye(1000, 4, dtype=np.float32) + 1)
+    has = [f"t{i}" for i in range(1000) if i < 600 or i % 2]
+    target = Embeddings(has, np.ones((len(has), 4), np.float32))
+    seeds = Lexicon([(f"s{i}", f"t{i}") for i in range(1000)])
+    found = Absent.of_seeds(seeds, source, target).share(np.arange(1000))
+    assert found[50] < 0.1 < found[900]
+    assert found.mean() == pytest.approx(0.2, abs=0.03)
+    backward = Absent.of_seeds(seeds.reverse(), target, source).share(np.arange(500))
+    assert backward.mean() < 0.05
+    assert Absent().share(np.array([3, 30_000])).tolist() == pytest.approx([0.1, 0.1])
+
+
+def test_what_seeds_say_nothing_of() -> None:
+    words = ["o", "1999", "house", "nation", "дом", *(f"w{i}x" for i in range(95))]
+    source = Embeddings(words, np.eye(100, 4, dtype=np.float32) + 1)
+    target = Embeddings(
+        ["a", "1999", "b", "nation", "c", *(f"v{i}" for i in range(94)), "house"],
+        np.eye(100, 4, dtype=np.float32) + 1,
+    )
+    space = Space(source, target)
+    candidates = np.array([[1, 3, 99]] * 5)
+    found = doubts(space, np.arange(5), candidates, reverse=False)
+    assert found[0].tolist() == [LETTER] * 3
+    assert found[1].tolist() == [1.0, WITH_DIGITS, WITH_DIGITS]
+    assert found[2].tolist() == [1.0, 1.0, FOREIGN]  # third of one language, last of the other
+    assert found[3].tolist() == [1.0, 1.0, 1.0]
+    assert found[4].tolist() == [1.0, 1.0, 1.0]

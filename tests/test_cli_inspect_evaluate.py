@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
+import blicer
 from blicer import inspection
 from blicer.cli import main
 from blicer.cli import translate as evaluate_command
@@ -328,6 +329,81 @@ def test_evaluate_a_saved_space(run, space: Path, tmp_path: Path) -> None:
     rows = [line.split("\t") for line in ranks.read_text().splitlines()[1:]]
     for _, query, rank, _, guess, gold in rows:
         assert (rank == "1") == (guess == gold) == (query[1:] != "3")
+
+
+@pytest.fixture
+def translator(space: Path, tmp_path: Path) -> Path:
+    """A saved translator of the same words, which looks at five candidates."""
+    from blicer.align.space import Space
+    from blicer.calibration import Calibration
+    from blicer.mixing import CSLS, Mixture
+    from blicer.training_pairs import Scaling
+    from blicer.translator import Translator
+
+    saved = Translator(
+        Space.load(space),
+        [],
+        Mixture({CSLS: 1.0}),
+        Scaling(0.5, 0.5),
+        calibration=Calibration(-2.0, (0.0, 3.0, 3.0, 1.0, 1.0)),
+        n_cand=5,
+    )
+    saved.save(tmp_path / "translator")
+    return tmp_path / "translator"
+
+
+def test_evaluate_details_and_pictures(run, translator: Path, space: Path, tmp_path: Path) -> None:
+    test, pictures = tmp_path / "test.tsv", tmp_path / "new" / "pictures"
+    pairs = [(f"s{n}", f"t{n}") for n in range(20)]
+    Lexicon([*pairs, ("s20", "nowhere"), ("nowhere", "t20"), ("s1", "elsewhere")]).save(test)
+    outcome = run("evaluate", translator, test, "--json", "--bootstrap", 20)
+    assert outcome.code == 0
+    found = json.loads(outcome.out)
+    assert found["min_confidence"] == 0.5
+    forward = found["forward"]
+    assert forward["p@1"] == 19 / 20
+    assert forward["all_queries"]["right"] == 19 / 21  # s20 has an entry, "nowhere" has none
+    assert forward["auc_absent"] is None
+    assert 0 <= forward["all_queries"]["auc_absent"] <= 1
+    unknown = forward["groups"]["frequency of the gold"]["out of vocabulary"]
+    assert (unknown["all_queries"]["queries"], unknown["queries"]) == (1, 0)
+    # Everyone counts as an entry: five candidates of 21 words, against 23 gold pairs.
+    every = json.loads(run("evaluate", translator, test, "--json", "--min-confidence", 0).out)
+    assert every["forward"]["all_queries"]["translations"] == 5
+    assert every["forward"]["all_queries"]["precision"] == pytest.approx(
+        every["forward"]["all_queries"]["recall"] * 23 / (5 * 21)
+    )
+    brief = run("evaluate", translator, test)
+    assert "ece" in brief.out
+    assert "reliability" not in brief.out
+    outcome = run("evaluate", translator, test, "--details", "--pictures", pictures)
+    assert outcome.code == 0
+    assert "backward, reliability" in outcome.out
+    assert "by frequency of the gold" in outcome.out
+    names = {"reliability.forward.svg", "reliability.backward.svg", "risk-coverage.svg"}
+    assert {file.name for file in pictures.iterdir()} == names
+    for file in pictures.iterdir():
+        assert file.read_text().startswith("<svg")
+        assert str(file) in outcome.err
+    # A space has no confidences: what needs them is missing, in a sentence.
+    outcome = run("evaluate", space, test, "--json", "--pictures", tmp_path / "of-space")
+    assert "no calibration" in outcome.err
+    assert json.loads(outcome.out)["forward"]["ece"] is None
+    assert json.loads(outcome.out)["forward"]["ap"] > 0
+    assert [file.name for file in (tmp_path / "of-space").iterdir()] == ["risk-coverage.svg"]
+
+
+def test_pictures_fail_before_the_work(run, tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "file").touch()
+    outcome = run("evaluate", "none", "none", "--pictures", tmp_path / "file")
+    assert outcome.code == 2
+    assert "cannot be written" in outcome.err
+    monkeypatch.delitem(sys.modules, "blicer.plots", raising=False)
+    monkeypatch.delattr(blicer, "plots", raising=False)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    outcome = run("evaluate", "none", "none", "--pictures", tmp_path / "folder")
+    assert outcome.code == 1
+    assert "blicer[demo]" in outcome.err
 
 
 def test_inspect_a_saved_space(run, space: Path) -> None:

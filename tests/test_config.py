@@ -126,14 +126,17 @@ def test_the_preset_for_so_many_seeds(seeds: int, preset: str) -> None:
     assert preset_for(seeds) == preset
 
 
+LITE_SCORERS = ("endings", "cross-encoder")
+
+
 @pytest.mark.parametrize(
     ("given", "seeds", "scorers", "folds"),
     [
         ({}, 900, ("cross-encoder",), 1),
-        ({"encoder": "lite"}, 900, ("endings", "cross-encoder"), 3),
-        ({"encoder": "lite"}, 5000, ("endings", "cross-encoder"), 1),
+        ({"encoder": "lite"}, 900, LITE_SCORERS, 3),
+        ({"encoder": "lite"}, 5000, LITE_SCORERS, 1),
         ({"encoder": "lite", "scorers": ["spelling"], "folds": 2}, 900, ("spelling",), 2),
-        ({"encoder": "lite", "holdout": 0.0}, 900, ("endings", "cross-encoder"), 1),
+        ({"encoder": "lite", "holdout": 0.0}, 900, LITE_SCORERS, 1),
         ({"encoder": "lite", "lambda": 0.2}, 900, ("cross-encoder",), 3),
     ],
 )

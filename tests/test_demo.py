@@ -238,6 +238,20 @@ def test_pictures_by_hand() -> None:
     assert "right, %" in plots.reliability([(0.5, 0.5, 10), (0.2, 0.1, 4)], "title")
 
 
+def test_risk_coverage_by_hand() -> None:
+    # Mean confidences of the cuts: 1, 0.98, 0.94: 95 % is promised up to the second.
+    rows = [(0.25, 1.0, 1.0), (0.5, 0.5, 0.96), (1.0, 0.75, 0.9)]
+    picture = plots.risk_coverage({"forward": rows}, "title")
+    assert "forward: 50.0 % right where 95 % is promised" in picture
+    (dot,) = points(picture, "m")[:1]
+    first, second, last = next(line for line in lines(picture) if len(line) == 3)
+    assert second == dot
+    assert last[0] - second[0] == pytest.approx(2 * (second[0] - first[0]), abs=0.01)
+    assert first[1] - last[1] == pytest.approx(last[1] - second[1], abs=0.01)
+    assert "promised" not in plots.risk_coverage({"forward": rows}, "title", promised=False)
+    assert "promised" not in plots.risk_coverage({"forward": [(1.0, 0.5, 0.4)]}, "title")
+
+
 def test_page_escapes_words_and_shows_several_weights(results: Any) -> None:
     changed = json.loads(json.dumps(results))
     changed["changes"]["corrected"] = [

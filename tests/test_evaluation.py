@@ -4,6 +4,7 @@ import io
 import json
 import math
 import re
+import sys
 from statistics import NormalDist
 from types import SimpleNamespace
 
@@ -13,8 +14,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from blicer.errors import InputError
-from blicer.evaluation import Evaluation, compare, evaluate, per_query, resampled_means
+from blicer import metrics
+from blicer.errors import InputError, MissingDependency
+from blicer.evaluation import (
+    METRICS,
+    Evaluation,
+    compare,
+    evaluate,
+    interval,
+    per_query,
+    resampled_means,
+    thinned,
+)
 from blicer.lexicon import Lexicon
 
 
@@ -260,3 +271,212 @@ def test_errors() -> None:
         compare(score([1, 2]), score([1]))
     with pytest.raises(InputError, match="at least one draw"):
         compare(score([1]), score([1]), bootstrap=0)
+
+
+class RankingSystem(TableSystem):
+    """Ranks its best few words as a translator does; counts the queries that it is asked."""
+
+    def __init__(self, seed: int, size: int = 30, n_cand: int = 6, calibrated: bool = True) -> None:
+        plain = random_system(seed, size)
+        super().__init__(plain.source.words, plain.target.words, plain.scores)
+        self.n_cand, self.calibrated = n_cand, calibrated
+        self.ranked: list[int] = []
+
+    def rank(self, queries: np.ndarray, *, reverse: bool = False) -> SimpleNamespace:
+        self.ranked.append(len(queries))
+        scores = (self.scores.T if reverse else self.scores)[queries]
+        indices = np.argsort(-scores, axis=1, kind="stable")[:, : self.n_cand]
+        best = np.take_along_axis(scores, indices, axis=1)
+        confidence = (1 / (1 + np.exp(-best))).round(1) if self.calibrated else None
+        return SimpleNamespace(indices=indices, scores=best, confidence=confidence)
+
+
+def drawn_lexicon(seed: int, pairs: int = 60, words: int = 40) -> Lexicon:
+    """Pairs of random words; those from 30 on are outside the vocabularies."""
+    rows = np.random.default_rng(seed).integers(0, words, size=(pairs, 2)).tolist()
+    return Lexicon([(f"s{one}", f"t{other}") for one, other in rows] + [("s0", "t0")])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_candidates_change_no_rank(seed: int) -> None:
+    system, lexicon = RankingSystem(seed), drawn_lexicon(seed)
+    plain = TableSystem(system.source.words, system.target.words, system.scores)
+    result, expected = (
+        evaluate(system, lexicon, bootstrap=30),
+        evaluate(plain, lexicon, bootstrap=30),
+    )
+    for (_, one), (_, other) in zip(result.directions(), expected.directions(), strict=True):
+        assert one.ranks.tolist() == other.ranks.tolist()
+        for scores, same in zip(one.scored(), other.scored(), strict=True):
+            for metric in METRICS:
+                assert scores[1][metric] == same[1][metric]
+                assert scores[1].intervals[metric] == same[1].intervals[metric]
+    assert expected.forward["f1"] is None  # it has no candidates
+    assert "only P@k" in expected.notes()[0]
+    assert expected.details() == []
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_figures_of_both_denominators_by_loops(seed: int) -> None:
+    system, lexicon = RankingSystem(seed), drawn_lexicon(seed)
+    result = evaluate(system, lexicon, bootstrap=0, min_confidence=0.7)
+    for direction, test, scores in (
+        (result.forward, lexicon, system.scores),
+        (result.backward, lexicon.reverse(), system.scores.T),
+    ):
+        found = {"in vocabulary": [0, 0, 0], "all": [0, 0, 0]}  # entries, hits, golds
+        right = confidence = answered = 0
+        for word, answers in test.targets.items():
+            row, golds = int(word[1:]), {int(one[1:]) for one in answers}
+            known = {gold for gold in golds if gold < 30}
+            found["all"][2] += len(golds)
+            if row >= 30:
+                continue
+            order = sorted(range(30), key=lambda c: (-scores[row, c], c))[:6]
+            sure = [round(1 / (1 + math.exp(-scores[row, c])), 1) for c in order]
+            entries = [c for c, level in zip(order, sure, strict=True) if level >= 0.7]
+            answered, confidence = answered + 1, confidence + sure[0]
+            right += order[0] in known
+            for name in ("all", "in vocabulary") if known else ("all",):
+                found[name][0] += len(entries)
+                found[name][1] += len(known & set(entries))
+            found["in vocabulary"][2] += len(known)
+        for name, measured in direction.scored():
+            entries, hits, golds = found[name]
+            assert measured["precision"] == pytest.approx(hits / entries)
+            assert measured["recall"] == pytest.approx(hits / golds)
+            assert measured["f1"] == pytest.approx(2 * hits / (entries + golds))
+        assert direction.all_queries["right"] == pytest.approx(right / answered)
+        assert direction.all_queries["stated"] == pytest.approx(confidence / answered)
+        assert direction.risk_coverage[-1][:2].tolist() == pytest.approx([1, right / answered])
+        assert sum(words for *_, words in direction.reliability) == answered
+
+
+def test_every_query_is_ranked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    system, lexicon = RankingSystem(0), drawn_lexicon(0)
+    monkeypatch.setattr("blicer.evaluation._QUERIES_AT_ONCE", 7)
+    result = evaluate(system, lexicon, bootstrap=10)
+    result.to_dict(details=True)
+    known = [len({pair[side] for pair in lexicon if int(pair[side][1:]) < 30}) for side in (0, 1)]
+    assert sum(system.ranked) == sum(known)
+    assert max(system.ranked) == 7
+    system = RankingSystem(0)
+    monkeypatch.undo()
+    assert evaluate(system, lexicon, bootstrap=10).to_dict() == result.to_dict()
+
+
+def test_intervals_are_those_of_resampled_words() -> None:
+    result = evaluate(RankingSystem(2), drawn_lexicon(2), bootstrap=200, seed=5).forward
+    answers = result.answers
+    assert answers is not None
+    size = len(answers.golds)
+    picked = np.random.default_rng(5).integers(0, size, size=(200, size))
+    draws = [metrics.figures(answers.take(rows), np.ones((1, size))) for rows in picked]
+    for name, bounds in result.all_queries.intervals.items():
+        if name not in METRICS:
+            values = np.array([draw[name].item() for draw in draws])
+            expected = interval(values[~np.isnan(values)][:, None])[0]
+            assert bounds == pytest.approx(tuple(expected)), name
+    assert set(result.all_queries.intervals) == {
+        name for name, value in result.all_queries.values.items() if value is not None
+    }
+
+
+def test_groups_are_evaluations_of_their_words() -> None:
+    system, lexicon = RankingSystem(3), drawn_lexicon(3)
+    result = evaluate(system, lexicon, bootstrap=20)
+    parts = result.forward.groups["frequency of the gold"]
+    assert set(parts) == {"1-5k", "out of vocabulary"}
+    for name, part in parts.items():
+        inside = [
+            word
+            for word, answers in lexicon.targets.items()
+            if any(int(one[1:]) < 30 for one in answers) == (name == "1-5k")
+        ]
+        assert part.words == inside
+        if name == "1-5k":
+            some = Lexicon(pair for pair in lexicon if pair[0] in inside)
+            assert part.to_dict() == evaluate(system, some, bootstrap=20).forward.to_dict()
+        else:
+            assert (part.queries, part["p@1"], part["f1"]) == (0, None, None)
+            assert part.all_queries["right"] == 0
+            assert part.all_queries["stated"] > 0
+    for parts in result.backward.groups.values():
+        assert sum(len(part.words) for part in parts.values()) == len(result.backward.words)
+
+
+def test_without_calibration() -> None:
+    calibrated = evaluate(RankingSystem(1), drawn_lexicon(1), bootstrap=20)
+    result = evaluate(RankingSystem(1, calibrated=False), drawn_lexicon(1), bootstrap=20)
+    assert "no calibration" in result.notes()[0]
+    assert calibrated.notes() == []
+    for name in ("precision", "recall", "f1", "ece", "ace", "reached@95", "stated"):
+        assert result.forward[name] is None
+        assert name not in result.forward.in_vocabulary.intervals
+        assert calibrated.forward[name] is not None or name == "reached@95"
+    assert result.forward["ap"] is not None
+    assert result.forward.reliability == []
+    text = shown(result.table())
+    assert "ece" not in text
+    assert "ap" in text
+    assert "ece" in shown(result.table(details=True))
+
+
+def test_details_json_frame_and_html() -> None:
+    result = evaluate(RankingSystem(0), drawn_lexicon(0), bootstrap=20)
+    brief, details = result.to_dict(), json.loads(json.dumps(result.to_dict(details=True)))
+    assert "groups" not in brief["forward"]
+    for name, direction in result.directions():
+        one = details[name]
+        assert one["all_queries"]["ece"] == direction.all_queries["ece"]
+        assert one["risk_coverage"][-1]["coverage"] == 1.0
+        assert {"confidence", "right", "words"} == set(one["reliability"][0])
+        assert set(one["groups"]) == set(direction.groups)
+    frame = result.to_pandas()
+    row = frame.query(
+        "direction == 'backward' and grouped_by == 'all words' and words == 'all' "
+        "and figure == 'auc_absent'"
+    )
+    assert row["value"].item() == result.backward.all_queries["auc_absent"]
+    assert (row["low"] <= row["value"]).all()
+    assert (row["value"] <= row["high"]).all()
+    kinds = [kind for parts in result.forward.groups.values() for kind in parts]
+    figures = len(METRICS) + len(metrics.FIGURES)
+    assert (frame["direction"] == "forward").sum() == 2 * figures * (1 + len(kinds))
+    assert "P@1" in repr(result)
+    assert len(repr(result)) < 200
+    html = result._repr_html_()
+    assert html.count("<tr>") == html.count("</tr>") == 1 + len(METRICS) + 6 + 2
+    text = "".join(shown(table) for table in result.details())
+    assert "by form of the gold" in text
+    assert "forward, reliability" in text
+    assert "backward, surest words first" in text
+
+
+def test_a_usual_terminal_cuts_nothing() -> None:
+    result = evaluate(RankingSystem(0), drawn_lexicon(0), bootstrap=20)
+    for table in (result.table(), result.table(details=True), *result.details()):
+        narrow = shown(table, width=80)
+        assert "…" not in narrow
+        assert sorted(re.findall(r"[\d.]+", narrow)) == sorted(re.findall(r"[\d.]+", shown(table)))
+
+
+def test_a_data_frame_needs_pandas(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(MissingDependency, match=r"blicer\[bench\]"):
+        score([1, 2]).to_pandas()
+
+
+def test_a_long_curve_is_thinned() -> None:
+    curve = np.stack([np.arange(1, 1001) / 1000, np.linspace(1, 0.5, 1000), np.zeros(1000)], axis=1)
+    some = thinned(curve)
+    assert len(some) == 100
+    assert (some[0].tolist(), some[-1].tolist()) == (curve[0].tolist(), curve[-1].tolist())
+    assert np.diff(some[:, 0]).max() < 0.012
+    assert thinned(curve[:50]) is not some
+    assert len(thinned(curve[:50])) == 50
+
+
+def test_minimal_confidence_is_checked() -> None:
+    with pytest.raises(InputError, match=r"min_confidence=1.5"):
+        evaluate(RankingSystem(0), drawn_lexicon(0), min_confidence=1.5)

@@ -62,7 +62,7 @@ def test_no_other_weights_make_the_gold_likelier(seed: int) -> None:
     gold = rng.random((30, 5)) < 0.25
     # Two scores that know something and one that does not.
     parts = rng.random((30, 5, 3)) + gold[..., None] * np.array([0.4, 0.2, 0.0])
-    chosen = listwise_weights(parts, gold)
+    chosen = listwise_weights(parts, gold, [False] * 3)
     assert chosen.sum() == pytest.approx(1)
     assert (chosen >= 0).all()
     best = unlikeliness(parts, gold, chosen)
@@ -70,9 +70,25 @@ def test_no_other_weights_make_the_gold_likelier(seed: int) -> None:
         assert best <= unlikeliness(parts, gold, other) + 0.02
 
 
+def test_a_signed_score_may_count_against_a_candidate() -> None:
+    """The gold is the candidate with the lower second score; only a negative weight can say so."""
+    rng = np.random.default_rng(0)
+    gold = np.eye(4, dtype=bool)[rng.integers(4, size=200)]
+    parts = rng.random((200, 4, 3))
+    parts[..., 1] -= gold
+    signed, unsigned = (
+        listwise_weights(parts, gold, [False, either, False]) for either in (True, False)
+    )
+    assert signed[1] < 0 <= unsigned[1]
+    assert np.abs(signed).sum() == pytest.approx(1)
+    assert precision(parts, gold, signed.tolist()) > precision(parts, gold, unsigned.tolist()) + 0.3
+    mixture = Mixture({"csls": 0.6, "frequency": -0.4})
+    assert Mixture.from_dict(mixture.to_dict()) == mixture
+
+
 def test_without_a_gold_candidate_csls_stands_alone() -> None:
     parts = np.random.default_rng(0).random((4, 5, 3))
-    assert listwise_weights(parts, np.zeros((4, 5), bool)).tolist() == [1, 0, 0]
+    assert listwise_weights(parts, np.zeros((4, 5), bool), [False] * 3).tolist() == [1, 0, 0]
 
 
 def test_the_middle_of_the_plateau_is_taken() -> None:
@@ -115,14 +131,14 @@ def test_a_mixture_survives_a_dictionary() -> None:
 
 @pytest.mark.parametrize("lam", [-0.1, 1.1, float("nan")])
 def test_lambda_outside_its_range(lam: float) -> None:
-    with pytest.raises(InputError, match=r"mixing weights are .*expected numbers of at least 0"):
+    with pytest.raises(InputError, match=r"mixing weight.*(expected numbers|negative)"):
         Mixture.fixed(lam, "x")
 
 
 def test_bad_weights_are_said() -> None:
-    with pytest.raises(InputError, match="sum of 1"):
+    with pytest.raises(InputError, match="sum to 1"):
         Mixture({"csls": 0.5, "x": 0.2})
-    with pytest.raises(InputError, match="at least 0"):
+    with pytest.raises(InputError, match="x is negative"):
         Mixture({"csls": 1.5, "x": -0.5})
     with pytest.raises(InputError, match="no held-out word"):
         choose_weights(np.empty((0, 3, 2)), np.empty((0, 3), bool), ["csls", "x"])

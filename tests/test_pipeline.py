@@ -15,7 +15,7 @@ import blicer.pipeline as chain
 from blicer.align.procrustes import Procrustes
 from blicer.align.space import Space
 from blicer.cli import app
-from blicer.config import Config, preset_for
+from blicer.config import ENCODERS, Config, preset_for
 from blicer.crossencoder.model import Reranker
 from blicer.embeddings import Embeddings
 from blicer.errors import BlicerError, InputError
@@ -165,10 +165,10 @@ def test_folds_hold_out_every_seed_once() -> None:
     ("encoder", "seeds", "given", "scorers", "folds"),
     [
         ("xlm-roberta-large", 900, {}, ("cross-encoder",), 1),
-        ("lite", 900, {}, ("endings", "cross-encoder"), 3),
-        ("lite", 5000, {}, ("endings", "cross-encoder"), 1),
+        ("lite", 900, {}, ENCODERS["lite"].scorers, 3),
+        ("lite", 5000, {}, ENCODERS["lite"].scorers, 1),
         ("lite", 900, {"scorers": ("spelling",), "folds": 2}, ("spelling",), 2),
-        ("lite", 900, {"holdout": 0.0}, ("endings", "cross-encoder"), 1),
+        ("lite", 900, {"holdout": 0.0}, ENCODERS["lite"].scorers, 1),
     ],
 )
 def test_what_is_left_open_follows_the_encoder(

@@ -12,7 +12,7 @@ import pytest
 
 from blicer import evaluate
 from blicer.align.space import Space
-from blicer.calibration import calibrate
+from blicer.calibration import Scored, calibrate
 from blicer.dictionary import induce
 from blicer.embeddings import Embeddings
 from blicer.errors import FileError, InputError
@@ -58,7 +58,8 @@ def translator(space: Space) -> Translator:
     mixture = Mixture({CSLS: 0.4, "spelling": 0.6})
     rng = np.random.default_rng(1)
     mixed = rng.random((80, 10))
-    calibration = calibrate(mixed, rng.random(mixed.shape) < mixed)
+    words = Scored(mixed, np.stack([mixed, mixed], axis=2), np.arange(80), np.arange(80) % 2 == 0)
+    calibration = calibrate(words, rng.random(mixed.shape) < mixed, np.full(80, 0.1))
     return Translator(
         space, [Oracle()], mixture, Scaling(0.5, 0.5), calibration=calibration, n_cand=10
     )

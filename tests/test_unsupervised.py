@@ -99,7 +99,8 @@ def test_both_views_together_know_more_than_the_encoder_alone(
 ) -> None:
     x, y, own_x, own_y = two_noisy_views(0.6)
     view(monkeypatch, own_x, own_y)
-    space = find_space(pair_of(x, y), config.replace(space_settings={"device": "cpu"}))
+    given = {"device": "cpu", "encoder": "another encoder"}  # `lite` has static vectors, too
+    space = find_space(pair_of(x, y), config.replace(space_settings=given))
     assert space.settings["start"] == "encoder"
     assert space.dim == 32
     alone = Space(

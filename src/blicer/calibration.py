@@ -1,51 +1,134 @@
 """The confidence of a translation: a probability, fitted on held-out seeds (docs/method.md §7).
 
-A logistic regression on a candidate's mixed score and its lead over the query's best other
-candidate. It is fitted on words that neither the space nor the cross-encoder saw, so that entries
-of confidence 0.8 are right about 80 % of the time. A dictionary lists only some of the right
-translations of a word, so the true share is, if anything, higher.
+A logistic regression on what is known of a candidate: its mixed score, its lead over the others,
+every scorer's own score, and how frequent the word asked for is. It is fitted on words that neither
+the space nor the scorers saw. Users also ask for words whose translation is not in the vocabulary,
+and then every candidate is wrong. So each held-out word is there twice: as it is, and with its
+right translations hidden, weighted by the share of words of its frequency that have none here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from blicer.errors import InputError
+from blicer.metrics import calibration_error, equal_width, separation
+from blicer.regression import logistic_regression
+
+if TYPE_CHECKING:
+    from blicer.align.space import Space
+    from blicer.embeddings import Embeddings
+    from blicer.lexicon import Lexicon
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-RIDGE = 1e-2
-FOLDS = 10
-BINS = 10
+FOLDS = 5
+RIDGE = 1.0
+FITTED_ON = 6  # best candidates of a word that the fit looks at; the rest are nearly always wrong
+NEXT = 5  # candidates behind one that its score is compared with
+USUALLY_ABSENT = 0.1  # share of words without a translation in the vocabulary, if seeds say nothing
+CURVE_POINTS = 200
+FEWEST_TO_BEND = 100
+FEWEST_TO_PROMISE = 20  # held-out words that a precision is promised on
+Bend = tuple[float, float, float]
+STRAIGHT: Bend = (0.0, 1.0, 1.0)
+SAFETY = 1.0  # standard errors that a promised precision is kept below the observed one
+# Words that seeds say nothing of get less confidence than their scores have.
+LETTER, WITH_DIGITS, FOREIGN = 0.3, 0.1, 0.4
+ALIKE_RANKS = 2.5  # difference of log ranks up to which a word is at home in both languages
+
+
+@dataclass(frozen=True)
+class Absent:
+    """How often a word has no translation in the other vocabulary, by its frequency rank."""
+
+    intercept: float = float(np.log(USUALLY_ABSENT / (1 - USUALLY_ABSENT)))
+    slope: float = 0.0  # of the logarithm of the rank
+
+    def share(self, ranks: Ints) -> Floats:
+        logits = self.intercept + self.slope * np.log1p(ranks)
+        share: Floats = np.clip(1 / (1 + np.exp(-logits)), 0.01, 0.9)
+        return share
+
+    @classmethod
+    def of_seeds(cls, seeds: Lexicon, asked: Embeddings, offered: Embeddings) -> Absent:
+        """From the seed words that are in the one vocabulary: has the other a translation?"""
+        words = [word for word in seeds.targets if word in asked]
+        if not words:
+            return cls()
+        ranks = np.array([asked.lookup[word] for word in words])
+        lacking = [not any(target in offered for target in seeds.targets[word]) for word in words]
+        # Ten more words, one of which is lacking: few seeds say little.
+        usual = np.full(10, np.median(ranks))
+        x = np.log1p(np.concatenate([ranks, usual]))[:, None]
+        y = np.concatenate([np.array(lacking, float), np.arange(10) < 10 * USUALLY_ABSENT])
+        intercept, slope = logistic_regression(x, y, ridge=RIDGE)
+        return cls(intercept, max(0.0, slope))
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Words with their candidates, as confidence is computed from them."""
+
+    mixed: Floats  # (words, candidates)
+    parts: Floats  # (words, candidates, scores)
+    ranks: Ints  # (words,): frequency ranks of the words asked for
+    backward: Bools  # (words,): whether they are target words
+
+    def __getitem__(self, rows: Any) -> Scored:
+        return Scored(self.mixed[rows], self.parts[rows], self.ranks[rows], self.backward[rows])
+
+    def hiding(self, hidden: Bools) -> Scored:
+        """The same with some candidates (words, candidates) moved behind all others."""
+        last = self.mixed.min(axis=1, keepdims=True) - 1.0
+        return Scored(np.where(hidden, last, self.mixed), self.parts, self.ranks, self.backward)
 
 
 @dataclass(frozen=True)
 class Reliability:
     """Stated confidence against observed precision, on words not used for the fit."""
 
-    bins: tuple[tuple[float, float, int], ...]
+    bins: tuple[tuple[float, float, float], ...]
     """(mean confidence, share right, number) of the best translations in each bin."""
     error: float
     """Expected calibration error: mean gap, weighted by the number in each bin."""
+    curve: tuple[tuple[float, float, float], ...] = ()
+    """(least confidence, precision of what is at least so sure, its share of all words)."""
+    not_here: float = 0.5
+    """How well confidence tells words whose translation was hidden from the others (AUC)."""
+
+    def threshold(self, precision: float) -> float | None:
+        """The least confidence whose entries together are right that often; None if none is."""
+        good = [point[0] for point in self.curve if point[1] >= precision]
+        return min(good, default=None)
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """``sigmoid(intercept + coefficients · features)``."""
+    """``sigmoid(intercept + coefficients · features)``, bent for the best candidate."""
 
     intercept: float
     coefficients: tuple[float, ...]
+    bends: tuple[Bend, Bend] = (STRAIGHT, STRAIGHT)
+    """Of each direction: beta calibration of the best candidate."""
     reliability: Reliability | None = None
 
-    def confidence(self, mixed: Floats) -> Floats:
-        """Probability that each candidate is right; ``mixed`` is (queries, candidates)."""
-        return _probability([self.intercept, *self.coefficients], features(mixed))
+    def confidence(self, scored: Scored) -> Floats:
+        """Probability (words, candidates) that each candidate is right."""
+        logits = self.intercept + features(scored) @ np.array(self.coefficients)
+        probability: Floats = 1.0 / (1.0 + np.exp(-np.clip(logits, -40, 40)))
+        best = scored.mixed.argmax(axis=1)
+        for way, bend in zip((~scored.backward, scored.backward), self.bends, strict=True):
+            rows = np.flatnonzero(way)
+            probability[rows, best[rows]] = bend_to(probability[rows, best[rows]], bend)
+        return probability
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -54,94 +137,163 @@ class Calibration:
     def from_dict(cls, values: Mapping[str, Any]) -> Calibration:
         reliability = values["reliability"]
         if reliability is not None:
-            bins = tuple(map(tuple, reliability["bins"]))
-            reliability = Reliability(bins, float(reliability["error"]))
-        return cls(float(values["intercept"]), tuple(values["coefficients"]), reliability)
+            points = {name: tuple(map(tuple, reliability[name])) for name in ("bins", "curve")}
+            reliability = Reliability(**{**reliability, **points})
+        bends = [(float(a), float(b), float(c)) for a, b, c in values["bends"]]
+        numbers = [float(values["intercept"]), *map(float, values["coefficients"])]
+        if len(bends) != 2 or not np.isfinite([*numbers, *bends[0], *bends[1]]).all():
+            raise ValueError("a coefficient of the calibration is not a finite number")
+        return cls(numbers[0], tuple(numbers[1:]), (bends[0], bends[1]), reliability)
 
 
-def _probability(fitted: Sequence[float], x: Floats) -> Floats:
-    """``fitted``: the intercept and the coefficient of each feature (last axis of ``x``)."""
-    logits = fitted[0] + x @ np.array(fitted[1:])
-    probability: Floats = 1.0 / (1.0 + np.exp(-np.clip(logits, -40, 40)))
-    return probability
-
-
-def features(mixed: Floats) -> Floats:
-    """(queries, candidates, 5): whether a candidate is the best, then score and lead of the best
-    and of the others in separate columns. Most candidates are wrong and far behind; separate
+def features(scored: Scored) -> Floats:
+    """(words, candidates, features): whether a candidate is the best, then what is known of the
+    best and of the others in separate columns. Most candidates are wrong and far behind; separate
     columns keep them from deciding how sure the best one is."""
-    best = mixed.max(axis=1, keepdims=True)
-    leads = np.zeros(mixed.shape, dtype=bool)
-    leads[np.arange(len(mixed)), mixed.argmax(axis=1)] = True
-    second = np.partition(mixed, -2, axis=1)[:, -2:-1] if mixed.shape[1] > 1 else best
-    lead = np.where(leads, mixed - second, mixed - best)
-    first = leads.astype(np.float64)
-    rest = 1.0 - first
-    return np.stack([first, mixed * first, lead * first, mixed * rest, lead * rest], axis=2)
-
-
-def calibrate(mixed: Floats, is_gold: Bools, *, seed: int = 0) -> Calibration:
-    """Fit on held-out queries; reliability is measured by cross-validation over queries."""
-    if mixed.shape != is_gold.shape or mixed.ndim != 2 or not mixed.size:
-        raise InputError(f"scores {mixed.shape} and gold marks {is_gold.shape} do not fit")
-    x, y = features(mixed), is_gold.astype(np.float64)
-    fitted = _fit(x.reshape(-1, x.shape[2]), y.ravel())
-    return Calibration(fitted[0], tuple(fitted[1:]), _reliability(mixed, x, y, seed))
-
-
-def _fit(x: Floats, y: Floats) -> list[float]:
-    """Ridge-penalised logistic regression by Newton's method; inputs standardised."""
-    mean, spread = x.mean(axis=0), x.std(axis=0)
-    spread[spread < 1e-12] = 1.0
-    design = np.column_stack([np.ones(len(x)), (x - mean) / spread])
-    penalty = np.diag([0.0, *[RIDGE] * x.shape[1]])
-    # Half a count on either side keeps the intercept finite when all answers are right or wrong.
-    rate = (y.sum() + 0.5) / (len(y) + 1.0)
-    beta = np.zeros(design.shape[1])
-    beta[0] = np.log(rate / (1 - rate))
-    if 0 < y.sum() < len(y):
-        value = _penalised(design, y, penalty, beta)
-        for _ in range(100):
-            p = 1.0 / (1.0 + np.exp(-np.clip(design @ beta, -40, 40)))
-            gradient = design.T @ (y - p) - penalty @ beta
-            weight = np.maximum(p * (1 - p), 1e-9)
-            hessian = (design * weight[:, None]).T @ design + penalty
-            step = np.linalg.solve(hessian, gradient)
-            # Far from the optimum a full Newton step can overshoot and oscillate for ever, so it
-            # is halved until the likelihood rises.
-            while (after := _penalised(design, y, penalty, beta + step)) < value:
-                step = step / 2
-                if np.abs(step).max() < 1e-10:
-                    break
-            if np.abs(step).max() < 1e-8:
-                break
-            beta, value = beta + step, after
-    slopes = beta[1:] / spread
-    return [float(beta[0] - slopes @ mean), *map(float, slopes)]
-
-
-def _penalised(design: Floats, y: Floats, penalty: Floats, beta: Floats) -> float:
-    """Log-likelihood less the ridge penalty."""
-    logits = design @ beta
-    return float(y @ logits - np.logaddexp(0, logits).sum() - 0.5 * beta @ penalty @ beta)
-
-
-def _reliability(mixed: Floats, x: Floats, y: Floats, seed: int) -> Reliability:
-    """Confidence and correctness of each query's best candidate, by cross-validation."""
-    queries = len(mixed)
-    folds = np.random.default_rng(seed).permutation(queries) % min(FOLDS, queries)
-    best = mixed.argmax(axis=1)
-    right = y[np.arange(queries), best]
-    stated = np.empty(queries)
-    for fold in np.unique(folds):
-        inside = folds == fold
-        rest = ~inside if (~inside).any() else inside
-        fitted = _fit(x[rest].reshape(-1, x.shape[2]), y[rest].ravel())
-        stated[inside] = _probability(fitted, x[inside, best[inside]])
-    which = np.minimum((stated * BINS).astype(int), BINS - 1)
-    bins = tuple(
-        (float(stated[which == b].mean()), float(right[which == b].mean()), int((which == b).sum()))
-        for b in np.unique(which)
+    mixed = scored.mixed
+    order = np.sort(mixed, axis=1)[:, ::-1]
+    first = np.zeros(mixed.shape)
+    first[np.arange(len(mixed)), mixed.argmax(axis=1)] = 1.0
+    others = order[:, 1 : 1 + NEXT] if mixed.shape[1] > 1 else order
+    lead = mixed - np.where(first > 0, others[:, :1], order[:, :1])
+    behind = mixed - others.mean(axis=1, keepdims=True)
+    asked = np.broadcast_to(
+        np.stack([np.log1p(scored.ranks), scored.backward], axis=1)[:, None], (*mixed.shape, 2)
     )
-    error = sum(n * abs(confidence - precision) for confidence, precision, n in bins) / queries
-    return Reliability(bins, float(error))
+    known = np.concatenate([np.stack([mixed, lead, behind], axis=2), scored.parts, asked], axis=2)
+    first = first[..., None]
+    return np.concatenate([first, known * first, known * (1 - first)], axis=2)
+
+
+def calibrate(scored: Scored, is_gold: Bools, absent: Floats, *, seed: int = 0) -> Calibration:
+    """Fit on held-out words; reliability is measured by cross-validation over words.
+
+    ``absent``: for each word the share of words like it that have no translation here.
+    """
+    shapes = (scored.mixed.shape, is_gold.shape, scored.parts.shape[:2])
+    if scored.mixed.ndim != 2 or not scored.mixed.size or len(set(shapes)) > 1:
+        raise InputError(f"scores {shapes[0]} and gold marks {shapes[1]} do not fit")
+    words = len(is_gold)
+    folds = np.random.default_rng(seed).permutation(words) % min(FOLDS, words)
+    fitted = _fit(scored, is_gold, absent, np.arange(words))
+    # Stated and right: the best candidate of each word, as it is and with the gold hidden, by a
+    # fit without the word.
+    stated, right = np.empty((2, words)), np.zeros((2, words))
+    for fold in np.unique(folds):
+        inside = np.flatnonzero(folds == fold)
+        rest = np.flatnonzero(folds != fold) if words > 1 else inside
+        other = _fit(scored, is_gold, absent, rest)
+        some, gold = scored[inside], is_gold[inside]
+        for hidden, shown in enumerate((some, some.hiding(gold))):
+            at = np.arange(len(inside)), shown.mixed.argmax(axis=1)
+            stated[hidden, inside] = other.confidence(shown)[at]
+            right[hidden, inside] = gold[at] & (not hidden)
+    weights = np.stack([1 - absent, absent])
+    bent, bends = stated.copy(), []
+    for way in (~scored.backward, scored.backward):
+        bends.append(_bend(stated[:, way], right[:, way], weights[:, way]))
+        for fold in np.unique(folds[way]):
+            rest, inside = way & (folds != fold), way & (folds == fold)
+            bend = _bend(stated[:, rest], right[:, rest], weights[:, rest])
+            bent[:, inside] = bend_to(stated[:, inside], bend)
+    return replace(
+        fitted,
+        bends=(bends[0], bends[1]),
+        reliability=reliability(bent, right, weights),
+    )
+
+
+def _fit(scored: Scored, is_gold: Bools, absent: Floats, rows: Ints) -> Calibration:
+    some, gold = scored[rows], is_gold[rows]
+    x, y, weights = [], [], []
+    for hidden in (False, True):
+        shown = some.hiding(gold) if hidden else some
+        best = np.argsort(-shown.mixed, axis=1, kind="stable")[:, :FITTED_ON]
+        right = np.take_along_axis(gold, best, axis=1)
+        share = absent[rows] if hidden else 1 - absent[rows]
+        # A hidden candidate is not there.
+        weight = np.where(right & hidden, 0.0, share[:, None])
+        x.append(
+            np.take_along_axis(features(shown), best[..., None], axis=1).reshape(best.size, -1)
+        )
+        y.append((right & (not hidden)).ravel())
+        weights.append(weight.ravel())
+    counted = np.concatenate(weights)
+    kept = counted > 0
+    fitted = logistic_regression(
+        np.concatenate(x)[kept],
+        np.concatenate(y)[kept].astype(np.float64),
+        weights=counted[kept],
+        ridge=RIDGE,
+    )
+    return Calibration(fitted[0], tuple(fitted[1:]))
+
+
+def _bend(stated: Floats, right: Floats, weights: Floats) -> Bend:
+    """Beta calibration (Kull et al. 2017) of best candidates; none if there are few words.
+
+    A logistic curve is too flat where even the surest are not all right, as where a dictionary
+    lists only some of the right translations.
+    """
+    if stated.shape[1] < FEWEST_TO_BEND:
+        return STRAIGHT
+    chance = np.clip(stated.ravel(), 1e-6, 1 - 1e-6)
+    x = np.stack([np.log(chance), -np.log1p(-chance)], axis=1)
+    constant, rise, fall = logistic_regression(x, right.ravel(), weights=weights.ravel())
+    return (constant, rise, fall) if rise >= 0 and fall >= 0 else STRAIGHT
+
+
+def bend_to(chance: Floats, bend: Bend) -> Floats:
+    """The chances after beta calibration, in the same order."""
+    if bend == STRAIGHT:
+        return chance
+    chance = np.clip(chance, 1e-6, 1 - 1e-6)
+    logits = bend[0] + bend[1] * np.log(chance) - bend[2] * np.log1p(-chance)
+    bent: Floats = 1 / (1 + np.exp(-logits))
+    return bent
+
+
+def reliability(stated: Floats, right: Floats, weights: Floats) -> Reliability:
+    """Bins, error and precision curve of stated confidences (as they are, with gold hidden)."""
+    hidden = np.repeat([[False], [True]], stated.shape[1], axis=1).ravel()
+    sure, hits, mass = stated.ravel(), right.ravel(), weights.ravel()
+    which = equal_width(sure)
+    bins = []
+    for b in np.unique(which[mass > 0]):
+        inside = which == b
+        means = [float(np.average(one[inside], weights=mass[inside])) for one in (sure, hits)]
+        bins.append((means[0], means[1], float(mass[inside].sum())))
+    error = calibration_error(mass[None], sure, hits, which)
+    not_here = separation(np.ones((1, len(sure))), sure, hidden)
+    order = np.argsort(-sure, kind="stable")
+    kept = np.cumsum(mass[order])
+    precision = np.cumsum((mass * hits)[order]) / np.maximum(kept, 1e-12)
+    safe = precision - SAFETY * np.sqrt(precision * (1 - precision) / np.maximum(kept, 1.0))
+    ends = np.flatnonzero(np.append(np.diff(sure[order]) < 0, True))
+    ends = ends[kept[ends] >= FEWEST_TO_PROMISE]
+    if len(ends):
+        ends = ends[np.unique(np.linspace(0, len(ends) - 1, CURVE_POINTS).astype(int))]
+    curve = tuple(
+        (float(sure[order][at]), float(safe[at]), float(kept[at] / kept[-1])) for at in ends
+    )
+    return Reliability(tuple(bins), float(error[0]), curve, float(not_here[0]))
+
+
+def doubts(space: Space, queries: Ints, indices: Ints, *, reverse: bool) -> Floats:
+    """Factors (words, candidates) of confidence for what seeds say nothing of.
+
+    Single letters; words with digits, unless they stay as they are; and words that are spelled the
+    same on both sides but far more frequent on one: foreign words, and names.
+    """
+    asked, offered = (space.target, space.source) if reverse else (space.source, space.target)
+    factors = np.ones(indices.shape)
+    for row, query in enumerate(queries.tolist()):
+        word = asked.words[query]
+        twin = offered.lookup.get(word)
+        if any(character.isdigit() for character in word):
+            factors[row, indices[row] != twin] = WITH_DIGITS
+        elif len(word) == 1 and not "\u2e80" <= word <= "\U0003ffff":  # not Chinese and the like
+            factors[row] = LETTER
+        elif twin is not None and abs(np.log1p(query) - np.log1p(twin)) > ALIKE_RANKS:
+            factors[row, indices[row] == twin] = FOREIGN
+    return factors

@@ -1,30 +1,47 @@
-"""How good a space or a translator is: P@k and MRR in both directions (docs/method.md §5).
+"""How good a space or a translator is, in both directions (docs/method.md §5).
 
-Intervals and paired tests are bootstraps over query words. Scores are fractions; the tables for the
-terminal show per cent.
+P@k and MRR; figures of the dictionary that it makes (F1, average precision, coverage at a
+precision, calibration: ``metrics.py``); and all of them for groups of words. Intervals and paired
+tests are bootstraps over query words. Scores are fractions; tables show per cent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import html
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import cached_property
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from rich.table import Table
 
-from blicer.errors import InputError
+from blicer import metrics
+from blicer.breakdown import GROUPS, word_groups
+from blicer.errors import InputError, MissingDependency
 from blicer.lexicon import Lexicon, Vocabulary, find_words
+from blicer.metrics import FIGURES, Answers, Bin
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 METRICS = ("p@1", "p@5", "p@10", "mrr")
+IN_BRIEF = ("f1", "ap", "coverage@95", "reached@95", "ece", "auc_absent")
+OF_GROUPS = ("f1", "right", "stated")  # columns, beside P@1, that fit into 80 characters
+CANDIDATES = 28  # of a space, as of a translator by default
+CURVE_POINTS = 100  # of a risk-coverage curve in JSON and data frames
+_QUERIES_AT_ONCE = 512
 _BLOCK = 400_000  # drawn indices held at a time
+_NOTHING = "–"
 
 
 class System(Protocol):
-    """What can be evaluated: a space, a translator, or any object with these three."""
+    """What can be evaluated: a space, a translator, or any object with these three.
+
+    The figures of ``metrics.py`` need candidates too: ``rank``, as a translator has it, or
+    ``retriever``, as a space has it.
+    """
 
     @property
     def source(self) -> Vocabulary: ...
@@ -39,17 +56,26 @@ class System(Protocol):
         ...
 
 
+class Settings(NamedTuple):
+    """What ``evaluate`` was asked for, kept for the figures that are computed later."""
+
+    bootstrap: int = 1000
+    seed: int = 0
+    min_confidence: float = 0.5
+
+
 @dataclass(frozen=True)
 class Scores:
     """Means over queries, or mean differences of two systems, with 95 % intervals."""
 
-    values: dict[str, float]
+    values: dict[str, float | None]
+    """None where a figure is not defined: no query, or no confidence."""
     intervals: dict[str, tuple[float, float]]
     queries: int
     p_values: dict[str, float] | None = None
     """Of differences: two-sided, for "the mean difference is zero"."""
 
-    def __getitem__(self, metric: str) -> float:
+    def __getitem__(self, metric: str) -> float | None:
         return self.values[metric]
 
     def to_dict(self) -> dict[str, Any]:
@@ -66,15 +92,20 @@ class Scores:
         }
         return {**tests, "queries": self.queries}
 
-    def shown(self, metric: str) -> str:
+    def shown(self, metric: str, *, interval: bool = True) -> str:
         """Per cent, with the interval and, for differences, the p-value."""
+        value = self.values.get(metric)
+        if value is None:
+            return _NOTHING
         sign = "" if self.p_values is None else "+"
-        text = f"{100 * self.values[metric]:{sign}.1f}"
-        if metric not in self.intervals:
+        scale, form = (1, f"{sign}.2f") if metric == "translations" else (100, f"{sign}.1f")
+        text = f"{scale * value:{form}}"
+        if metric not in self.intervals or not interval:
             return text
-        low, high = (f"{100 * bound:{sign}.1f}" for bound in self.intervals[metric])
+        low, high = (f"{scale * bound:{form}}" for bound in self.intervals[metric])
         if self.p_values is None:
-            return f"{text} ({low}-{high})"
+            # Without ".0", five columns of a table fit into 80 characters.
+            return f"{text} ({low}-{high})".replace("100.0-", "100-").replace("100.0)", "100)")
         p_value = self.p_values[metric]
         return f"{text} ({low} to {high}) {'p<0.001' if p_value < 0.001 else f'p={p_value:.3f}'}"
 
@@ -90,6 +121,11 @@ class DirectionResult:
     """Rank of the best gold of each word of ``words``; 0 where there is no answer."""
     answerable: NDArray[np.bool_]
     """Whether the word and at least one of its golds are in the vocabularies."""
+    answers: Answers | None = None
+    """Candidates and confidences of each word; None for a system that only ranks golds."""
+    labels: Mapping[str, Sequence[str]] | None = None
+    """The group of each word, for every way of grouping (see ``word_groups``)."""
+    settings: Settings = Settings()  # noqa: RUF009 - a tuple, which nothing can change
 
     @property
     def queries(self) -> int:
@@ -99,15 +135,79 @@ class DirectionResult:
     def coverage(self) -> float:
         return self.queries / len(self.words)
 
-    def __getitem__(self, metric: str) -> float:
+    def __getitem__(self, metric: str) -> float | None:
         return self.in_vocabulary[metric]
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
+    def scored(self) -> tuple[tuple[str, Scores], ...]:
+        """Both denominators, named."""
+        return (("in vocabulary", self.in_vocabulary), ("all", self.all_queries))
+
+    @cached_property
+    def groups(self) -> dict[str, dict[str, DirectionResult]]:
+        """The same figures for each group of words, computed on first use."""
+        found: dict[str, dict[str, DirectionResult]] = {}
+        for kind, labels in (self.labels or {}).items():
+            parts = {name: np.flatnonzero(np.array(labels) == name) for name in GROUPS[kind]}
+            found[kind] = {name: self._part(rows) for name, rows in parts.items() if len(rows)}
+        return found
+
+    def _part(self, rows: Integers) -> DirectionResult:
+        return _result(
+            [self.words[row] for row in rows],
+            self.ranks[rows],
+            self.answerable[rows],
+            self.settings,
+            None if self.answers is None else self.answers.take(rows),
+        )
+
+    @cached_property
+    def risk_coverage(self) -> Floats:
+        """Rows of coverage, precision and confidence of the cut, over all words with an entry."""
+        return metrics.risk_coverage(*self._first_translations())
+
+    @cached_property
+    def reliability(self) -> list[Bin]:
+        """(mean stated confidence, share right, words) of ten bins, all words with an entry."""
+        if self.answers is None or not self.answers.calibrated:
+            return []
+        return metrics.reliability_bins(*self._first_translations())
+
+    def _first_translations(self) -> tuple[Floats, Floats]:
+        """Confidence and correctness, of words with an entry."""
+        if self.answers is None:
+            return np.empty(0), np.empty(0)
+        rows = self.answers.has_entry
+        return self.answers.sure[rows, 0], self.answers.right[rows, 0].astype(np.float64)
+
+    def to_dict(self, *, details: bool = False) -> dict[str, Any]:
+        found: dict[str, Any] = {
             **self.in_vocabulary.to_dict(),
             "coverage": self.coverage,
             "all_queries": {**self.all_queries.to_dict(), "coverage": self.coverage},
         }
+        if details:
+            found["risk_coverage"] = [
+                dict(zip(("coverage", "precision", "confidence"), row, strict=True))
+                for row in thinned(self.risk_coverage).tolist()
+            ]
+            found["reliability"] = [
+                dict(zip(("confidence", "right", "words"), one, strict=True))
+                for one in self.reliability
+            ]
+            found["groups"] = {
+                kind: {name: part.to_dict() for name, part in parts.items()}
+                for kind, parts in self.groups.items()
+            }
+        return found
+
+
+def thinned(curve: Floats, points: int = CURVE_POINTS) -> Floats:
+    """Of a long curve about ``points`` rows, evenly spaced by coverage, with both ends."""
+    if len(curve) <= points:
+        return curve
+    wanted = np.linspace(curve[0, 0], curve[-1, 0], points)
+    rows: Floats = curve[np.unique(np.searchsorted(curve[:, 0], wanted - 1e-12))]
+    return rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,20 +220,121 @@ class Evaluation:
     def directions(self) -> tuple[tuple[str, DirectionResult], ...]:
         return (("forward", self.forward), ("backward", self.backward))
 
-    def to_dict(self) -> dict[str, Any]:
-        return {name: result.to_dict() for name, result in self.directions()}
+    def to_dict(self, *, details: bool = False) -> dict[str, Any]:
+        """``details`` adds risk-coverage curves, reliability bins and groups of words."""
+        return {name: result.to_dict(details=details) for name, result in self.directions()}
 
-    def table(self, title: str | None = None) -> Table:
-        """A table for the terminal (``rich.print``)."""
+    def to_pandas(self) -> Any:
+        """A data frame: a row for each direction, group, denominator and figure."""
+        try:
+            import pandas
+        except ImportError as error:
+            raise MissingDependency("pandas", "a data frame of results", "bench") from error
+        return pandas.DataFrame(self._records())
+
+    def _records(self) -> Iterator[dict[str, Any]]:
+        for direction, result in self.directions():
+            parts = [("all words", "", result)]
+            parts += [(kind, *one) for kind, of in result.groups.items() for one in of.items()]
+            for kind, group, part in parts:
+                for words, scores in part.scored():
+                    about = {"direction": direction, "grouped_by": kind, "group": group}
+                    for figure, value in scores.values.items():
+                        low, high = scores.intervals.get(figure, (None, None))
+                        numbers = {"value": value, "low": low, "high": high}
+                        counted = {"words": words, "queries": scores.queries, "figure": figure}
+                        yield {**about, **counted, **numbers}
+
+    def notes(self) -> list[str]:
+        """Sentences on figures that are missing."""
+        answers = self.forward.answers
+        if answers is None:
+            return ["this system gives no candidates, so only P@k and MRR are measured"]
+        if not answers.calibrated:
+            return [
+                "there is no calibration, so F1 at a minimal confidence, calibration error and "
+                "promised precision are missing; average precision, coverage and AUC follow the "
+                "scores"
+            ]
+        return []
+
+    def table(self, title: str | None = None, *, details: bool = False) -> Table:
+        """A table for the terminal (``rich.print``); ``details``: with every figure."""
+        header, rows = self._cells(details)
+        table = Table(title=title, title_justify="left", caption_justify="left")
+        table.add_column("", no_wrap=True)
+        for name in header:
+            table.add_column(name, justify="right")
+        for label, cells in rows:
+            table.add_row(label, *cells)
+        labels = {label for label, _ in rows}
+        if explained := [f"{name}: {what}" for name, what in FIGURES.items() if name in labels]:
+            least = f"minimal confidence {self.forward.settings.min_confidence:g}"
+            table.caption = "; ".join([*explained, least])
+        return table
+
+    def _cells(self, details: bool = False) -> tuple[list[str], list[tuple[str, list[str]]]]:
+        """Header and rows of the table of all words: a metric a row."""
         columns: dict[str, Scores] = {}
         coverage = []
         for name, result in self.directions():
-            columns[f"{name}, in vocabulary"] = result.in_vocabulary
-            columns[f"{name}, all"] = result.all_queries
+            columns |= {f"{name}, {words}": scores for words, scores in result.scored()}
             coverage += [f"{100 * result.coverage:.1f} %", ""]
-        table = _table(title, columns)
-        table.add_row("coverage", *coverage)
-        return table
+        rows = _metric_rows(METRICS, columns)
+        for name in FIGURES if details else IN_BRIEF:
+            cells = [scores.shown(name) for scores in columns.values()]
+            if set(cells) != {_NOTHING} or (details and self.forward.answers is not None):
+                rows.insert(-1, (name, cells))
+        return list(columns), [*rows, ("coverage", coverage)]
+
+    def details(self) -> list[Table]:
+        """Tables of groups of words, reliability and risk-coverage, for each direction."""
+        tables = []
+        for direction, result in self.directions():
+            if result.answers is None:
+                continue
+            names = ["p@1", *OF_GROUPS]
+            groups = Table("", "words", *names, title=f"{direction}, by group", **_LEFT)
+            for kind, parts in result.groups.items():
+                groups.add_section()
+                groups.add_row(f"by {kind}")
+                for group, part in parts.items():
+                    cells = [part.in_vocabulary.shown("p@1")]
+                    cells += [part.all_queries.shown(name) for name in OF_GROUPS]
+                    groups.add_row(group, str(len(part.words)), *cells)
+            groups.caption = (
+                "p@1 in vocabulary, the others over all words of the group; --json has all "
+                "figures. Proper names and inflected forms are told by spelling alone "
+                "(docs/method.md §5)."
+            )
+            tables.append(groups)
+            if result.reliability:
+                bins = Table("stated", "right", "words", title=f"{direction}, reliability", **_LEFT)
+                for stated, right, words in result.reliability:
+                    bins.add_row(f"{100 * stated:.1f}", f"{100 * right:.1f}", str(words))
+                tables.append(bins)
+            cuts = Table("coverage", "precision", "confidence from", **_LEFT)
+            cuts.title = f"{direction}, surest words first"
+            for covered, precision, least in thinned(result.risk_coverage, 10).tolist():
+                cuts.add_row(f"{100 * covered:.1f}", f"{100 * precision:.1f}", f"{least:.3f}")
+            tables.append(cuts)
+        return tables
+
+    def __repr__(self) -> str:
+        parts = []
+        for name, result in self.directions():
+            shown = ", ".join(
+                f"{metric.upper()} {result.in_vocabulary.shown(metric, interval=False)} %"
+                for metric in ("p@1", "mrr")
+            )
+            parts.append(f"{name}: {shown}, {result.queries} of {len(result.words)} queries")
+        return f"Evaluation({'; '.join(parts)})"
+
+    def _repr_html_(self) -> str:
+        header, rows = self._cells()
+        lines = [["", *header], *([label, *cells] for label, cells in rows)]
+        cells = ["".join(f"<td>{html.escape(cell)}</td>" for cell in line) for line in lines]
+        return f"<table>{''.join(f'<tr>{line}</tr>' for line in cells)}</table>"
 
 
 @dataclass(frozen=True)
@@ -148,54 +349,176 @@ class Comparison:
         return {"forward": self.forward.to_dict(), "backward": self.backward.to_dict()}
 
     def table(self, title: str = "first minus second, paired bootstrap") -> Table:
-        return _table(title, {"forward": self.forward, "backward": self.backward})
+        columns = {"forward": self.forward, "backward": self.backward}
+        table = Table("", title=title, **_LEFT)
+        for name in columns:
+            table.add_column(name, justify="right")
+        for label, cells in _metric_rows(METRICS, columns):
+            table.add_row(label, *cells)
+        return table
 
 
-def _table(title: str | None, columns: Mapping[str, Scores]) -> Table:
-    table = Table(title=title, title_justify="left")
-    table.add_column("")
-    for name in columns:
-        table.add_column(name, justify="right")
-    for metric in METRICS:
-        table.add_row(metric.upper(), *(scores.shown(metric) for scores in columns.values()))
-    table.add_row("queries", *(str(scores.queries) for scores in columns.values()))
-    return table
+_LEFT: dict[str, Any] = {"title_justify": "left", "caption_justify": "left"}
+
+
+def _metric_rows(
+    names: Sequence[str], columns: Mapping[str, Scores]
+) -> list[tuple[str, list[str]]]:
+    rows = [(name.upper(), [one.shown(name) for one in columns.values()]) for name in names]
+    return [*rows, ("queries", [str(one.queries) for one in columns.values()])]
+
+
+# -- measuring ------------------------------------------------------------------------------------
 
 
 def evaluate(
-    system: System, lexicon: Lexicon, *, bootstrap: int = 1000, seed: int = 0
+    system: System,
+    lexicon: Lexicon,
+    *,
+    bootstrap: int = 1000,
+    seed: int = 0,
+    min_confidence: float = 0.5,
 ) -> Evaluation:
     """Evaluate a space or a translator on a test dictionary, in both directions.
 
     ``bootstrap``: draws for the 95 % intervals (0: no intervals). ``seed``: of those draws.
+    ``min_confidence``: precision, recall and F1 count the entries that are at least as sure.
     """
     if bootstrap < 0:
         raise InputError(f"bootstrap={bootstrap}: expected a number of draws, 0 or more")
+    if not 0.0 <= min_confidence <= 1.0:
+        raise InputError(f"min_confidence={min_confidence}: expected a number from 0 to 1")
     if not len(lexicon):
         raise InputError("the test dictionary is empty")
+    settings = Settings(bootstrap, seed, min_confidence)
     return Evaluation(
-        forward=_evaluate_direction(system, lexicon, False, bootstrap, seed),
-        backward=_evaluate_direction(system, lexicon.reverse(), True, bootstrap, seed),
+        forward=_evaluate_direction(system, lexicon, False, settings),
+        backward=_evaluate_direction(system, lexicon.reverse(), True, settings),
     )
 
 
 def _evaluate_direction(
-    system: System, lexicon: Lexicon, reverse: bool, bootstrap: int, seed: int
+    system: System, lexicon: Lexicon, reverse: bool, settings: Settings
 ) -> DirectionResult:
     source, target = (system.target, system.source) if reverse else (system.source, system.target)
     known, queries, golds = answerable_queries(lexicon, source, target)
     if not len(queries):
         missing = "; ".join(lexicon.coverage(source, target).lines())
         raise InputError(f"no word of the test dictionary can be scored: {missing}")
-    ranks = np.zeros(len(known), dtype=np.int64)
-    ranks[known] = system.gold_ranks(queries, golds, reverse=reverse)
-    return DirectionResult(
-        in_vocabulary=_scores(per_query(ranks[known]), bootstrap, seed),
-        all_queries=_scores(per_query(ranks), bootstrap, seed),
-        words=list(lexicon.targets),
-        ranks=ranks,
-        answerable=known,
+    words = list(lexicon.targets)
+    rows = find_words(words, source)
+    has_entry = np.array([word in rows for word in words])
+    ranks = np.zeros(len(words), dtype=np.int64)
+    labels = word_groups(lexicon, source, target)
+    ranked = _candidates(system, np.array(list(rows.values()), dtype=np.int64), reverse)
+    if ranked is None:
+        ranks[known] = system.gold_ranks(queries, golds, reverse=reverse)
+        return _result(words, ranks, known, settings, labels=labels)
+    indices, sure, calibrated = ranked
+    shape = (len(words), indices.shape[1])
+    right, filled = np.zeros(shape, dtype=np.bool_), np.zeros(shape)
+    filled[has_entry] = sure
+    right[known] = _is_gold(indices[known[has_entry]], golds, len(target.lookup))
+    ranks[known] = np.where(right[known].any(axis=1), 1 + right[known].argmax(axis=1), 0)
+    # Golds beyond the candidates: behind all of them.
+    beyond = np.flatnonzero(ranks[known] == 0)
+    if len(beyond):
+        some = [golds[at] for at in beyond]
+        found = system.gold_ranks(queries[beyond], some, reverse=reverse)
+        ranks[np.flatnonzero(known)[beyond]] = np.where(
+            found > 0, np.maximum(found, shape[1] + 1), 0
+        )
+    listed, findable = _gold_counts(lexicon, target)
+    answers = Answers(filled, right, has_entry, listed, findable, calibrated)
+    return _result(words, ranks, known, settings, answers, labels)
+
+
+def _candidates(
+    system: Any, queries: Integers, reverse: bool
+) -> tuple[Integers, Floats, bool] | None:
+    """Candidates of every query, how sure they are, and whether that is a confidence."""
+    if hasattr(system, "rank"):
+        blocks = range(0, max(len(queries), 1), _QUERIES_AT_ONCE)
+        parts = [
+            system.rank(queries[start : start + _QUERIES_AT_ONCE], reverse=reverse)
+            for start in blocks
+        ]
+        calibrated = all(part.confidence is not None for part in parts)
+        sure = [part.confidence if calibrated else part.scores for part in parts]
+        indices = np.concatenate([part.indices for part in parts])
+        return indices, np.concatenate(sure).astype(np.float64), calibrated
+    if hasattr(system, "retriever"):
+        found = system.retriever.search(CANDIDATES, queries, reverse=reverse)
+        return found.indices, found.scores.astype(np.float64), False
+    return None
+
+
+def _is_gold(indices: Integers, golds: Sequence[Integers], words: int) -> NDArray[np.bool_]:
+    """Which candidates (queries, candidates) are among the golds of their query."""
+    owners = np.repeat(np.arange(len(golds)), [len(gold) for gold in golds])
+    wanted = owners * words + np.concatenate(golds)
+    return np.isin(np.arange(len(golds))[:, None] * words + indices, wanted)
+
+
+def _gold_counts(lexicon: Lexicon, target: Vocabulary) -> tuple[Integers, Integers]:
+    """Gold translations of each word: all, and those in the vocabulary."""
+    rows = find_words({word for _, word in lexicon.pairs}, target)
+    counts = []
+    for answers in lexicon.targets.values():
+        found = [rows[answer] for answer in answers if answer in rows]
+        counts.append((len(answers) - len(found) + len(set(found)), len(set(found))))
+    both = np.array(counts, dtype=np.int64)
+    return both[:, 0], both[:, 1]
+
+
+def _result(
+    words: list[str],
+    ranks: Integers,
+    answerable: NDArray[np.bool_],
+    settings: Settings,
+    answers: Answers | None = None,
+    labels: Mapping[str, Sequence[str]] | None = None,
+) -> DirectionResult:
+    here = None if answers is None else answers.in_vocabulary()
+    in_vocabulary = _with_figures(per_query(ranks[answerable]), here, settings)
+    same = answerable.all() and (
+        answers is None or np.array_equal(answers.golds, answers.golds_known)
     )
+    return DirectionResult(
+        in_vocabulary,
+        in_vocabulary if same else _with_figures(per_query(ranks), answers, settings),
+        words,
+        ranks,
+        answerable,
+        answers,
+        labels,
+        settings,
+    )
+
+
+def _with_figures(values: Floats, answers: Answers | None, settings: Settings) -> Scores:
+    """P@k and MRR of ``values``, and the figures of ``answers``."""
+    bootstrap, seed, least = settings
+    if not len(values):
+        return Scores(dict.fromkeys((*METRICS, *FIGURES)), {}, 0)
+    scores = _scores(values, bootstrap, seed)
+    found: dict[str, float | None] = dict.fromkeys(FIGURES)
+    intervals = {}
+    if answers is not None:
+        observed = metrics.figures(answers, np.ones((1, len(values))), least)
+        found |= {
+            name: None if math.isnan(value) else value
+            for name, (value,) in ((name, one.tolist()) for name, one in observed.items())
+        }
+        draws = [
+            metrics.figures(answers, _counts(picked), least)
+            for picked in _drawn(len(values), bootstrap, seed)
+        ]
+        for name in [name for name, value in found.items() if value is not None and draws]:
+            each = np.concatenate([draw[name] for draw in draws])
+            ((low, high),) = interval(each[~np.isnan(each)][:, None]).tolist()
+            intervals[name] = (low, high)
+    return Scores({**scores.values, **found}, {**scores.intervals, **intervals}, len(values))
 
 
 def answerable_queries(
@@ -258,7 +581,9 @@ def _scores(values: Floats, bootstrap: int, seed: int, *, test: bool = False) ->
         intervals = {metric: (low, high) for metric, (low, high) in zip(METRICS, both, strict=True)}
         if test:
             p_values = dict(zip(METRICS, paired_p_values(values, means).tolist(), strict=True))
-    observed = dict(zip(METRICS, values.mean(axis=0).tolist(), strict=True))
+    observed: dict[str, float | None] = dict(
+        zip(METRICS, values.mean(axis=0).tolist(), strict=True)
+    )
     return Scores(observed, intervals, len(values), p_values)
 
 
@@ -267,15 +592,27 @@ def _scores(values: Floats, bootstrap: int, seed: int, *, test: bool = False) ->
 
 def resampled_means(values: Floats, draws: int, seed: int) -> Floats:
     """Column means of ``values`` (queries, metrics) over resampled queries: (draws, metrics)."""
-    generator = np.random.default_rng(seed)
-    means = np.empty((draws, values.shape[1]))
     rows = np.ascontiguousarray(values.T)
-    step = max(1, _BLOCK // max(len(values), 1))
+    means = [
+        np.stack([row[picked].mean(axis=1) for row in rows], axis=1)
+        for picked in _drawn(len(values), draws, seed)
+    ]
+    return np.concatenate(means)
+
+
+def _drawn(size: int, draws: int, seed: int) -> Iterator[Integers]:
+    """Indices of resampled queries, some draws at a time: (draws, size)."""
+    generator = np.random.default_rng(seed)
+    step = max(1, _BLOCK // max(size, 1))
     for start in range(0, draws, step):
-        picked = generator.integers(0, len(values), size=(min(step, draws - start), len(values)))
-        for metric, row in enumerate(rows):
-            means[start : start + len(picked), metric] = row[picked].mean(axis=1)
-    return means
+        yield generator.integers(0, size, size=(min(step, draws - start), size))
+
+
+def _counts(picked: Integers) -> Floats:
+    """How often each query was drawn: (draws, queries)."""
+    draws, size = picked.shape
+    places = picked + size * np.arange(draws)[:, None]
+    return np.bincount(places.ravel(), minlength=draws * size).reshape(draws, size).astype(float)
 
 
 def interval(means: Floats) -> Floats:

@@ -96,7 +96,7 @@ def suspects(
 ) -> list[dict[str, Any]]:
     """Seed pairs that the model, without having seen them, contradicts strongly; surest first."""
     mixed: Floats = mixture.combine(view.parts)
-    confidence = calibration.confidence(mixed)
+    confidence = calibration.confidence(mixture.scored(view))
     best = mixed.argmax(axis=1)
     rows = np.arange(len(best))
     sure = confidence[rows, best]

@@ -1,7 +1,7 @@
 """Candidates by CSLS, what every scorer says of them, and the weights that mix the scores.
 
 The paper mixes two scores: ``(1-λ)·scaled CSLS + λ·cross-encoder`` (docs/method.md §4). Here
-weights lie on the simplex (none negative, sum 1) over CSLS and any number of scorers (§7); λ is the
+weights are over CSLS and any number of scorers (§7), and their absolute values sum to 1; λ is the
 second weight of the two-scorer case. Weights are chosen on held-out seeds.
 """
 
@@ -14,7 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from blicer.calibration import Scored
 from blicer.errors import InputError
+from blicer.scorers import is_signed
+from blicer.scorers.retrieval import Retrieved
 
 if TYPE_CHECKING:
     from blicer.align.space import Space
@@ -27,7 +30,20 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 STEPS = 100  # of λ, as in the paper
-RIDGE = 1e-2
+RIDGE = 5.0
+UNUSED = 0.02  # weight of a standardised score below which it is left out
+# Weights of standardised scores that are usual on pairs with seeds (training seeds only): what
+# stands in where no checked pair can choose any.
+USUAL = {
+    "csls": 1.3,
+    "endings": 0.5,
+    "transducer": 0.1,
+    "static": 0.0,
+    "way-back": 0.5,
+    "frequency": 0.7,
+    "frequency-match": 0.2,
+    "cross-encoder": 0.2,
+}
 
 
 @dataclass(frozen=True)
@@ -55,8 +71,12 @@ def score_candidates(
     parts[..., 0] = scaling(found.scores)
     if scorers:
         sources, targets = pair_words(space, queries, found.indices, reverse=reverse)
+        csls = found.scores.astype(np.float64)
+        retrieved = Retrieved(space, queries, found.indices, csls, scaling.slope, reverse)
         for place, scorer in enumerate(scorers, start=1):
-            if scorer is not None:
+            if (ask := getattr(scorer, "score_retrieved", None)) is not None:
+                parts[..., place] = ask(retrieved)
+            elif scorer is not None:
                 parts[..., place] = scorer.score(sources, targets).reshape(parts.shape[:2])
     return CandidateScores(queries, found.indices, parts)
 
@@ -117,10 +137,14 @@ class Mixture:
 
     def __post_init__(self) -> None:
         values = np.array(list(self.weights.values()))
-        if not len(values) or not (np.isfinite(values).all() and (values >= 0).all()):
-            raise InputError(f"mixing weights are {self.weights}; expected numbers of at least 0")
-        if abs(values.sum() - 1) > 1e-6:
-            raise InputError(f"mixing weights are {self.weights}; expected a sum of 1")
+        if not len(values) or not np.isfinite(values).all():
+            raise InputError(f"mixing weights are {self.weights}; expected numbers")
+        if wrong := [name for name, one in self.weights.items() if one < 0 and not is_signed(name)]:
+            raise InputError(f"the mixing weight of {wrong[0]} is negative; expected 0 or more")
+        if abs(np.abs(values).sum() - 1) > 1e-6:
+            raise InputError(
+                f"mixing weights are {self.weights}; expected absolute values that sum to 1"
+            )
 
     @classmethod
     def fixed(cls, lam: float, scorer: str) -> Mixture:
@@ -139,6 +163,12 @@ class Mixture:
         mixed: Floats = parts @ np.array([self.weights[name] for name in self.names])
         return mixed
 
+    def scored(self, view: HeldOutView | CandidateScores, *, reverse: bool = False) -> Scored:
+        """What confidence is computed from; scores of weight 0, which need not exist, are 0."""
+        used = np.array([self.weights[name] != 0 for name in self.names])
+        backward = getattr(view, "backward", np.full(len(view.queries), reverse))
+        return Scored(self.combine(view.parts), view.parts * used, view.queries, backward)
+
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
@@ -147,14 +177,17 @@ class Mixture:
         return cls(**{**values, "curve": tuple(map(tuple, values["curve"]))})
 
 
-def choose_weights(parts: Floats, is_gold: Bools, names: Sequence[str]) -> Mixture:
+def choose_weights(
+    parts: Floats, is_gold: Bools, names: Sequence[str], *, checked: bool = True
+) -> Mixture:
     """Choose the weights on held-out queries: by P@1 for two scores, by likelihood for more.
 
     ``parts`` is (queries, candidates, scorers), best CSLS first; ``is_gold`` (queries,
     candidates). λ is the paper's: the best P@1 and, where several points are equally good, the one
     nearest to the middle of them, because a point on the edge of a plateau would fall off it on
     other words. With more scores the best P@1 of a few hundred words is an accident of these words
-    (``listwise_weights``).
+    (``listwise_weights``). If nobody has checked the pairs (``checked=False``), they are of the
+    space's own making and favour CSLS; then weights of more than two scores are the usual ones.
     """
     if len(parts) == 0:
         raise InputError("no held-out word to choose the mixing weights on")
@@ -163,10 +196,12 @@ def choose_weights(parts: Floats, is_gold: Bools, names: Sequence[str]) -> Mixtu
         points = np.column_stack([1 - shares, shares])[:, : len(names)]
         hits = np.array([_hits(parts, is_gold, weights) for weights in points])
         chosen = points[_middle_of_plateau(points, hits)]
+    elif not checked and set(names) <= set(USUAL):
+        chosen = usual_weights(parts, names)
     else:
-        chosen = listwise_weights(parts, is_gold)
-    others = chosen[1:] / chosen[1:].sum() if chosen[1:].any() else np.full(len(chosen) - 1, 1.0)
-    others = others / max(1.0, others.sum())
+        chosen = listwise_weights(parts, is_gold, [is_signed(name) for name in names])
+    others = chosen[1:] if chosen[1:].any() else np.full(len(chosen) - 1, 1.0)
+    others = others / max(1e-12, np.abs(others).sum())
     curve = tuple(
         (float(lam), _hits(parts, is_gold, np.array([1 - lam, *lam * others])) / len(parts))
         for lam in np.linspace(0.0, 1.0, STEPS + 1)
@@ -179,11 +214,23 @@ def choose_weights(parts: Floats, is_gold: Bools, names: Sequence[str]) -> Mixtu
     )
 
 
-def listwise_weights(parts: Floats, is_gold: Bools) -> Floats:
+def usual_weights(parts: Floats, names: Sequence[str]) -> Floats:
+    """The usual weights of these scorers, by the spread that their scores have here."""
+    spread = parts.reshape(-1, parts.shape[2]).std(axis=0)
+    weights: Floats = np.array([USUAL[name] for name in names])
+    weights /= np.where(spread > 0, spread, np.inf)
+    if not weights.any():
+        weights[0] = 1.0
+    weights /= np.abs(weights).sum()
+    return weights
+
+
+def listwise_weights(parts: Floats, is_gold: Bools, signed: Sequence[bool]) -> Floats:
     """Weights that make the gold most likely in a softmax over each query's candidates.
 
-    Non-negative, with a ridge on standardised scores, and scaled to a sum of 1. Queries without a
-    gold candidate tell nothing. With none at all CSLS stands alone.
+    Non-negative but for ``signed`` scorers, with a ridge on standardised scores, and scaled so that
+    absolute values sum to 1. Queries without a gold candidate tell nothing. With none at all CSLS
+    stands alone.
     """
     import torch  # late: the command line imports this module for its help
 
@@ -194,22 +241,26 @@ def listwise_weights(parts: Floats, is_gold: Bools) -> Floats:
         return alone
     scale = np.where(spread > 0, spread, np.inf)
     scores, gold = torch.from_numpy(parts[asked] / scale), torch.from_numpy(is_gold[asked])
-    root = torch.ones(parts.shape[2], dtype=torch.float64, requires_grad=True)
+    either = torch.tensor(list(signed))
+    root = torch.full((parts.shape[2],), 0.5, dtype=torch.float64, requires_grad=True)
     solver = torch.optim.LBFGS([root], max_iter=200, line_search_fn="strong_wolfe")
 
     def loss() -> torch.Tensor:
         solver.zero_grad()
-        logits = scores @ root**2  # a square: no weight is negative
+        weights = torch.where(either, root, root**2)  # a square is never negative
+        logits = scores @ weights
         right = logits.masked_fill(~gold, -torch.inf).logsumexp(dim=1)
-        value = (logits.logsumexp(dim=1) - right).sum() + RIDGE * (root**4).sum()
+        value = (logits.logsumexp(dim=1) - right).sum() + RIDGE * (weights**2).sum()
         value.backward()
         return value
 
     solver.step(loss)
-    weights: Floats = (root.detach() ** 2).numpy() / scale
-    if not np.isfinite(weights).all() or weights.sum() == 0:
+    found = torch.where(either, root, root**2).detach()
+    weights: Floats = found.numpy() / scale
+    if not np.isfinite(weights).all() or not weights.any():
         return alone
-    weights /= weights.sum()
+    weights[np.abs(found.numpy()) < UNUSED * np.abs(found.numpy()).max()] = 0.0  # not worth running
+    weights /= np.abs(weights).sum()
     return weights
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,9 +28,9 @@ from numpy.typing import NDArray
 
 from blicer.align import aligner_class
 from blicer.align.base import Aligner, Masks, seed_indices, unit_
-from blicer.align.two_view import encoder_view, side_by_side
+from blicer.align.two_view import encoder_view, fixed_weights, side_by_side
 from blicer.align.vecmap import VecMap
-from blicer.calibration import Calibration, calibrate
+from blicer.calibration import Absent, Calibration, calibrate
 from blicer.config import AUTO, TRAINING, Config
 from blicer.encoders.loading import encoder_version
 from blicer.errors import BlicerError, InputError
@@ -76,6 +76,8 @@ class LanguagePair:
     names: Names = (None, None)
     """What the languages call themselves, where their tags do not tell."""
     work: Path | None = None
+    absent: tuple[Absent, Absent] = (Absent(), Absent())
+    """How often a source and a target word have no translation in the other vocabulary."""
 
     def names_for(self, config: Config) -> tuple[str, str]:
         """The language names that the template needs; empty texts if it needs none."""
@@ -109,12 +111,16 @@ class Prepared:
     seeds: int
     refit: bool
     config: Config
+    absent: tuple[Absent, Absent] = (Absent(), Absent())
     notes: dict[str, Any] = field(default_factory=dict)
     """Further facts for the translator's ``details``."""
 
     def translator(self) -> Translator:
         """Choose the mixing weights, and put everything together."""
-        mixture, calibration = choose(self.held_out, self.config)
+        mixture = choose(self.held_out, self.config, checked=not self.notes)
+        calibration = None
+        if self.held_out is not None:
+            calibration = fit_confidence(self.held_out, mixture, self.absent, self.config.seed)
         found: dict[str, Any] = {}
         if self.held_out is not None and calibration is not None and not self.notes:
             space = self.fitted.space
@@ -180,7 +186,11 @@ def prepare(
 ) -> Prepared:
     """``train`` before the mixing weights are chosen; the arguments are the same."""
     pair = LanguagePair(source, target, names, Path(work_dir) if work_dir else None)
-    known = seed_indices(source, target, seeds) if seeds else NO_PAIRS
+    known = NO_PAIRS
+    if seeds:
+        known = seed_indices(source, target, seeds)
+        turned = Absent.of_seeds(seeds.reverse(), target, source)
+        pair = replace(pair, absent=(Absent.of_seeds(seeds, source, target), turned))
     config = config.for_training(count(known) or config.n_aug)
     check_config(config, needs_space=space is None)
     if count(known) >= FEWEST_SEEDS:
@@ -233,8 +243,10 @@ def prepare_pairs(
         if not one.space.settings.get("converged", True):
             note(f"do not trust this space: {one.space.settings['verdict']}")
     return [
-        Prepared(one, HeldOutView.joined(own) if own else None, count(seeds), refit, config)
-        for one, own, seeds in zip(fitted, views, known, strict=True)
+        Prepared(
+            one, HeldOutView.joined(own) if own else None, count(seeds), refit, config, pair.absent
+        )
+        for pair, one, own, seeds in zip(pairs, fitted, views, known, strict=True)
     ]
 
 
@@ -263,13 +275,13 @@ def prepare_without_seeds(
         rest = silver[apart]
         note(f"choosing on {count(held)} pairs of two views: fitting on {len(rest)} silver pairs")
         # The rest are all the positives there are: no more are mined.
-        weight = float(space.settings.get("chosen_weight") or 0.0)
         second = {k: v for k, v in config.space_settings.items() if k == "encoder"}
+        second |= fixed_weights(space)
         again = config.replace(
             n_aug=0,
             space="twoview",
             space_mode="",
-            space_settings={**second, "weight": weight, "rounds": 0, "descent": "never"},
+            space_settings={**second, "rounds": 0, "descent": "never"},
             folds=1,
         )
         (without,) = fit([pair], [rest], [fit_space(pair, rest, again)], again, reserved=[held])
@@ -290,7 +302,7 @@ def neighbours_in_two_views(pair: LanguagePair, space: Space, config: Config, si
     if not space.settings.get("chosen_weight"):
         heads = pair.source.head(VIEW_WORDS), pair.target.head(VIEW_WORDS)
         own = encoder_view(SECOND_VIEW, *heads, pair.work, config.device)
-        sides = side_by_side(sides, [side.cpu() for side in own], 1.0)
+        sides = side_by_side([sides, [side.cpu() for side in own]], [1.0, 1.0])
     pairs = VecMap().mutual(*sides).numpy()
     order = np.random.default_rng(config.split_seed).permutation(len(pairs))
     found: Pairs = pairs[order[: max(1, round(config.holdout * silver))]]
@@ -522,17 +534,30 @@ def held_out_view(fitted: Fitted, held: Pairs, everything: Pairs, config: Config
     return HeldOutView.joined(views)
 
 
-def choose(view: HeldOutView | None, config: Config) -> tuple[Mixture, Calibration | None]:
-    """Mixing weights (or the fixed λ) and the calibration, from held-out words alone."""
+def choose(view: HeldOutView | None, config: Config, *, checked: bool = True) -> Mixture:
+    """Mixing weights from held-out words alone, or the fixed λ.
+
+    ``checked``: whether the held-out pairs are seeds, not the space's own findings.
+    """
     names = [CSLS, *config.scorers]
     lam = config.mixing_weight
     if view is None:
         if lam is None:
             raise InputError("there is no held-out word to choose lambda on: give one")
-        return Mixture.fixed(lam, names[1]), None
-    mixture = choose_weights(view.parts, view.is_gold, names)
+        return Mixture.fixed(lam, names[1])
+    mixture = choose_weights(view.parts, view.is_gold, names, checked=checked)
     if lam is not None:
         mixture = Mixture(Mixture.fixed(lam, names[1]).weights, mixture.curve, len(view.parts))
     else:
-        note(f"mixing weights chosen on {len(view.parts)} held-out words: {mixture}")
-    return mixture, calibrate(mixture.combine(view.parts), view.is_gold, seed=config.seed)
+        how = f"chosen on {len(view.parts)} held-out words" if checked else "as usual"
+        note(f"mixing weights {how}: {mixture}")
+    return mixture
+
+
+def fit_confidence(
+    view: HeldOutView, mixture: Mixture, absent: tuple[Absent, Absent], seed: int
+) -> Calibration:
+    """The calibration of held-out words, which counts in how often words have no translation."""
+    shares = [one.share(view.queries) for one in absent]
+    lacking = np.where(view.backward, shares[1], shares[0])
+    return calibrate(mixture.scored(view), view.is_gold, lacking, seed=seed)

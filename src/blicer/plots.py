@@ -1,4 +1,4 @@
-"""Pictures by matplotlib, as SVG: of the demonstration and of benchmark reports.
+"""Pictures by matplotlib, as SVG: of evaluations, the demonstration and benchmark reports.
 
 The ground is transparent and all colours are in the middle of the scale, so that a picture shows
 on white and on black.
@@ -9,17 +9,21 @@ from __future__ import annotations
 import io
 import logging
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from blicer.metrics import PROMISED
 from blicer.pages import needed
 
 with needed("matplotlib", "drawing", "demo"):
     import matplotlib
     from matplotlib.figure import Figure
+
+if TYPE_CHECKING:
+    from blicer.evaluation import Evaluation
 
 logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # it lists missing fonts
 _INK, _GRID = "#737d8c", "#8b96a540"
@@ -76,6 +80,49 @@ def reliability(bins: Sequence[tuple[float, float, int]], title: str) -> str:
         axes.scatter(stated, right, s=sizes, color=_COLOURS[0], zorder=3)
 
     return _svg(draw, title, "stated confidence, %", "right, %")
+
+
+def risk_coverage(lines: Mapping[str, Any], title: str, *, promised: bool = True) -> str:
+    """Precision of the words that are answered, surest first, by their share.
+
+    ``lines``: for each name the rows of coverage, precision and confidence (fractions) that
+    ``DirectionResult.risk_coverage`` holds. A dot shows where the mean confidence of the answered
+    words promises 95 %, unless ``promised`` is false: then the third column is not a confidence.
+    """
+
+    def draw(axes: Any) -> None:
+        for place, (label, rows) in enumerate(lines.items()):
+            coverage, precision, confidence = np.asarray(rows).T
+            colour = _COLOURS[place % len(_COLOURS)]
+            stated = np.cumsum(np.diff(coverage, prepend=0.0) * confidence) / coverage
+            kept = int((stated >= PROMISED).sum())
+            if promised and kept:
+                at = (100 * coverage[kept - 1], 100 * precision[kept - 1])
+                axes.plot(*at, "o", color=colour, markersize=8)
+                label = f"{label}: {at[1]:.1f} % right where 95 % is promised"
+            _line(axes, 100 * coverage, 100 * precision, "-", label, color=colour, lw=2)
+        _line(axes, (0, 100), [100 * PROMISED] * 2, "--", "95 %", color=_INK, lw=1.2)
+        axes.set_xlim(0, 100)
+        axes.set_ylim(top=100.5)
+
+    return _svg(draw, title, "words answered, surest first, %", "of them right, %")
+
+
+def of_evaluation(result: Evaluation) -> dict[str, str]:
+    """Pictures of ``blicer.evaluate``'s result, by file name; none without candidates."""
+    pictures, lines = {}, {}
+    calibrated = True
+    for name, direction in result.directions():
+        if len(direction.risk_coverage):
+            lines[name] = direction.risk_coverage
+            calibrated = bool(direction.reliability)
+        if direction.reliability:
+            drawn = reliability(direction.reliability, f"Reliability, {name}")
+            pictures[f"reliability.{name}.svg"] = drawn
+    if lines:
+        drawn = risk_coverage(lines, "Risk and coverage", promised=calibrated)
+        pictures["risk-coverage.svg"] = drawn
+    return pictures
 
 
 def _line(axes: Any, xs: Any, ys: Any, style: str, label: str, **look: Any) -> None:

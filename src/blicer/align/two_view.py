@@ -1,8 +1,10 @@
 """Two views of every word, learned in rounds: its mapped vector, and an encoder's own vector.
 
 The steps, in the order of this file: choose a first dictionary; in each round map both sides by
-what is known and mine the mutual nearest neighbours in both views side by side; descend on the
-contrastive loss if that helps; put the two views side by side (docs/method.md §9).
+what is known and mine the mutual nearest neighbours in all views side by side; descend on the
+contrastive loss if that helps; put the views side by side (docs/method.md §9). The encoder's view
+comes in up to three forms: its vectors as they are, the same mapped by what is known, and the
+static vectors of `lite`, which know many more languages.
 
 What helps is decided by held-out seeds. Several chains run in step, each without one part of the
 seeds, and one with all of them; every choice (the start, the encoder's weight, how many rounds,
@@ -15,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar
@@ -25,7 +28,7 @@ from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from blicer import progress
+from blicer import lite, progress
 from blicer.align.base import (
     PCA_WORDS,
     Aligner,
@@ -44,6 +47,7 @@ from blicer.align.vecmap import VecMap, from_shared_words, shrunk_maps
 from blicer.config import AUTO, setting
 from blicer.devices import resolve_device
 from blicer.embeddings import Embeddings
+from blicer.encoders.static import StaticVectors
 from blicer.encoders.words import WordEncoder
 from blicer.errors import InputError
 from blicer.files import atomic_folder, digest, read_json, write_json
@@ -51,8 +55,11 @@ from blicer.lexicon import fold_masks, queries
 from blicer.stage_cache import stage, stage_folder
 
 STARTS = ("encoder", "identical", "numerals", "distributions")
-WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0)
+MAPPED, ENCODER, STATIC = "mapped encoder", "encoder", "static"  # the forms of the second view
+WEIGHTS = (0.0, 0.2, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0)
+UNCHOSEN = {MAPPED: 1.0, STATIC: 0.35}  # weights where no seed decides and the encoder starts
 ENCODER_ALONE = math.inf
+CONTENDERS = 50  # best candidates in each view that the gold is ranked among
 FEWEST_HELD_OUT = 20  # questions below which held-out seeds decide nothing
 FEW_SEEDS = 500  # below which the first rounds look at the most frequent words only
 FIRST_WORDS = 5_000
@@ -84,6 +91,15 @@ class Chain:
     held: Pairs
     mined: Pairs
     maps: tuple[Tensor, Tensor] = field(init=False)
+    encoder_maps: tuple[Tensor, Tensor] | None = None
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Held-out words of a chain and direction: scores of their contenders in every view."""
+
+    scores: Tensor  # (views, words, contenders): 2 cos less the contender's hubness
+    is_gold: Tensor  # (words, contenders)
 
 
 @dataclass
@@ -91,15 +107,14 @@ class Choice:
     """What was chosen so far, and on which evidence."""
 
     start: str = "seeds"
-    weight: float = 0.0
-    """How much longer the encoder's vector is than the mapped one (both have length 1 before)."""
+    weights: list[float] = field(default_factory=list)
+    """How much longer the vector of each form of the second view is than the mapped word vector
+    (all have length 1 before)."""
     score: float = -1.0
     """Mean reciprocal rank of held-out seeds."""
     precision: float | None = None
     """P@1 of held-out seeds."""
     asked: int = 0
-    curve: list[list[float]] = field(default_factory=list)
-    """P@1 of held-out seeds by weight, after the last round."""
     rounds: list[dict[str, Any]] = field(default_factory=list)
     descended: bool = False
     done: bool = False
@@ -119,6 +134,8 @@ class TwoView(Aligner):
 
     encoder: str = setting("lite", "whose vectors of words are the second view; none: one view")
     weight: float | None = setting(None, "of the encoder's view; none: by held-out seeds", low=0)
+    mapped_weight: float | None = setting(None, "of that view as mapped by what is known", low=0)
+    static_weight: float | None = setting(None, "of the static vectors of `lite`", low=0)
     words: int = setting(10_000, "most frequent words of each side that rounds learn from", low=1)
     rounds: int = setting(8, "the most rounds of mapping and mining", low=0)
     descent: str = setting(AUTO, "contrastive steps at the end", choices=(AUTO, "always", "never"))
@@ -128,6 +145,12 @@ class TwoView(Aligner):
     folds: int = setting(3, "parts of the seeds that choices are made on", low=2)
     memory_gb: float = setting(2.0, "bound of working memory", above=0)
     seed: int = setting(0, "of the random draws", low=0)
+
+    def given_weights(self) -> dict[str, float] | None:
+        """The weights that the user fixed, the others being 0; None if none is fixed."""
+        named = {MAPPED: self.mapped_weight, ENCODER: self.weight, STATIC: self.static_weight}
+        fixed = {name: weight for name, weight in named.items() if weight is not None}
+        return fixed or None
 
     def fit(
         self, source: Embeddings, target: Embeddings, pairs: Seeds, *, work: Folder = None
@@ -188,6 +211,18 @@ def encoder_view(
     return strongest(sides, encoder.dim, UNUSED)
 
 
+def static_view(source: Embeddings, target: Embeddings, device: torch.device) -> list[Tensor]:
+    """Centred unit rows of both sides from `lite`'s static vectors; zeros for unknown words."""
+    table = StaticVectors.load()
+    sides = []
+    for side in (source, target):
+        rows = torch.from_numpy(table.encode(side.words)).to(device)
+        known = rows.any(dim=1, keepdim=True)
+        mean = rows[:PCA_WORDS].sum(dim=0) / known[:PCA_WORDS].sum().clamp(min=1)
+        sides.append(unit_(torch.where(known, rows - mean, 0.0)))
+    return sides
+
+
 def strongest(sides: list[Tensor], dimensions: int, dropped: float = 0.0) -> list[Tensor]:
     """Unit rows of both sides in the strongest directions of their frequent words.
 
@@ -222,25 +257,32 @@ class Learner:
         self.vectors = prepare(
             source, target, frequent=settings.words, device=resolve_device(settings.device)
         )
-        self.second = None
-        if settings.encoder not in ("", "none") and settings.weight != 0:
-            self.second = encoder_view(settings.encoder, source, target, work, settings.device)
-        self.choice, self.outcome = Choice(), dict[str, Any]()
+        self.given = settings.given_weights()
+        self.views: dict[str, list[Tensor]] = {}
+        wanted = self.given is None or any(self.given.values())
+        if settings.encoder not in ("", "none") and wanted:
+            own = encoder_view(settings.encoder, source, target, work, settings.device)
+            centred = [side - side[: settings.words].mean(dim=0) for side in own]
+            if settings.encoder == lite.NAME:
+                self.views[STATIC] = static_view(source, target, own[0].device)
+            self.views |= {MAPPED: [unit_(side) for side in centred], ENCODER: own}
+        self.choice = Choice(weights=self._weights(self.given or {}))
+        self.outcome: dict[str, Any] = {}
         self.first: list[Pairs] = []  # of each chain: the first dictionary of the best start
         self.few = len(chains[-1].seeds) < FEW_SEEDS
         self.vecmap = VecMap(**SELF_LEARNING, memory_gb=settings.memory_gb, seed=settings.seed)
-        frequent = [side[: settings.words] for side in self.vectors]
-        self.covariances = [cross_product(side, side) / len(side) for side in frequent]
+        self.covariances, self.view_covariances = (
+            [cross_product(head, head) / len(head) for head in (s[: settings.words] for s in sides)]
+            for sides in (self.vectors, self.views.get(MAPPED, []))
+        )
         asked = sum(len(np.unique(part[:, 0])) for one in chains for part in self._asked(one))
         self.evidence = asked >= FEWEST_HELD_OUT
 
     def space(self, number: int) -> Space:
         """The space of a chain: the mapped vectors and, unless it weighs 0, the encoder's view."""
-        sides = [self.mapped(self.chains[number], side) for side in (0, 1)]
-        if self.second is not None and self.choice.weight > 0:
-            sides = strongest(
-                side_by_side(sides, self.second, self.choice.weight), self.settings.dimensions
-            )
+        sides = self.all_views(self.chains[number], self.choice.weights)
+        if any(self.choice.weights):
+            sides = strongest(sides, self.settings.dimensions)
         return self.settings.space(self.source, self.target, *sides, **self.outcome)
 
     # -- the steps --------------------------------------------------------------------------------
@@ -248,11 +290,10 @@ class Learner:
     def learn(self) -> None:
         """Run all steps, or what a killed run has left of them."""
         outcome: dict[str, Any] = {"seed_pairs": len(self.chains[-1].seeds)}
-        given, settings = self.settings.weight, self.settings
-        if given is not None and not settings.rounds and settings.descent == "never":
+        settings = self.settings
+        if self.given is not None and not settings.rounds and settings.descent == "never":
             for chain in self.chains:  # nothing is left to choose or to learn
                 self._take(chain, chain.mined)
-            self.choice = Choice(weight=given)
         elif self.evidence:
             if not self._resume():
                 self._choose_start()
@@ -266,8 +307,8 @@ class Learner:
         choice = self.choice
         self.outcome = outcome | {
             "start": choice.start,
-            "chosen_weight": choice.weight,
-            "weight_curve": choice.curve,
+            "chosen_weight": math.hypot(*choice.weights),
+            "chosen_weights": dict(zip(self.views, choice.weights, strict=True)),
             "held_out_precision": choice.precision,
             "held_out_words": choice.asked,
             "rounds_run": choice.rounds,
@@ -312,15 +353,15 @@ class Learner:
                 if any(one["words"] >= words for one in self.choice.rounds):
                     continue  # a killed run has finished this phase
                 stale, turns = 0, 0
-                kept = [(chain.mined, chain.maps) for chain in self.chains]
+                kept = [copy(chain) for chain in self.chains]
                 while stale < patience and turns < self.settings.rounds:
                     turns += 1
-                    weight = self.choice.weight
+                    weights = self.choice.weights
                     for chain in self.chains:
-                        self._take(chain, self._mine(chain, weight, words))
+                        self._take(chain, self._mine(chain, weights, words))
                         running.advance(status=f"{len(chain.mined)} pairs mined")
                     seen = self._look()
-                    log = {"words": words, "mined": len(self.chains[-1].mined), "weight": weight}
+                    log = {"words": words, "mined": len(self.chains[-1].mined), "weights": weights}
                     seen.rounds = [*self.choice.rounds, {**log, "precision": seen.precision}]
                     self._note(f"round {len(seen.rounds)}, {log['mined']} pairs mined", seen)
                     # The first round with more words counts whatever the evidence: rarer words
@@ -328,11 +369,10 @@ class Learner:
                     if seen.score > self.choice.score or (turns == 1 and words == most):
                         stale = 0 if seen.score > self.choice.score + GAIN else stale + 1
                         self.choice = seen
-                        kept = [(chain.mined, chain.maps) for chain in self.chains]
+                        kept = [copy(chain) for chain in self.chains]
                     else:
                         self.choice.rounds, stale = seen.rounds, stale + 1
-                for chain, (mined, maps) in zip(self.chains, kept, strict=True):
-                    chain.mined, chain.maps = mined, maps
+                self.chains = kept
                 self._keep()
 
     def _descend(self) -> None:
@@ -362,15 +402,14 @@ class Learner:
         verdict: dict[str, Any] = {}
         (chain,) = self.chains[-1:]
         for start in wanted:
-            weight = self.settings.weight
-            if weight is None:
-                weight = 1.0 if start == "encoder" else 0.0
+            usual = UNCHOSEN if start == "encoder" else {STATIC: UNCHOSEN[STATIC]}
+            weights = self._weights(usual if self.given is None else self.given)
             try:
-                rounds = self._fixed_rounds(chain, start, weight)
+                rounds = self._fixed_rounds(chain, start, weights)
             except InputError as error:
                 tried.append({"start": start, "converged": False, "verdict": str(error)})
                 continue
-            self.choice = Choice(start, weight, rounds=rounds)
+            self.choice = Choice(start, weights, rounds=rounds)
             learned = torch.from_numpy(np.concatenate([chain.seeds, chain.mined]))
             verdict = self.vecmap.verdict(*self.vectors, learned, start=start)
             tried.append({"start": start, **verdict})
@@ -385,18 +424,18 @@ class Learner:
         if not verdict:
             raise InputError("; ".join(f"{one['start']}: {one['verdict']}" for one in tried))
         for one in self.chains[:-1]:
-            self._fixed_rounds(one, self.choice.start, self.choice.weight)
+            self._fixed_rounds(one, self.choice.start, self.choice.weights)
         if self.settings.descent == "always":
             self._descend()
         return {**verdict, "tried": tried}
 
-    def _fixed_rounds(self, chain: Chain, start: str, weight: float) -> list[dict[str, Any]]:
+    def _fixed_rounds(self, chain: Chain, start: str, weights: list[float]) -> list[dict[str, Any]]:
         """Map and mine four times from a start, and report the rounds."""
         first = self._first_dictionary(start)
         self._take(chain, first if start == "encoder" else self._self_learn(chain, first))
         rounds = []
         for words in (FIRST_WORDS, FIRST_WORDS, self.settings.words, self.settings.words):
-            self._take(chain, self._mine(chain, weight, words))
+            self._take(chain, self._mine(chain, weights, words))
             rounds.append({"words": words, "mined": len(chain.mined)})
         return rounds
 
@@ -406,17 +445,21 @@ class Learner:
         """A dictionary of the most frequent words that needs no seeds."""
         words = self.settings.words
         if start == "encoder":
-            if self.second is None:
+            if not self.views:
                 raise InputError("there is no encoder to start from")
-            found = self.vecmap.mutual(*(side[:FIRST_WORDS] for side in self.second)).numpy()
+            heads = [side[:FIRST_WORDS] for side in self.views[ENCODER]]
+            if STATIC in self.views:
+                own = [side[:FIRST_WORDS] for side in self.views[STATIC]]
+                heads = side_by_side([heads, own], [1.0, UNCHOSEN[STATIC]])
+            found = self.vecmap.mutual(*heads).numpy()
             if not len(found):
                 raise InputError("the encoder finds no two words near each other")
             return found
         x, y = self.vectors
         if start == "distributions":
             return self.vecmap.from_distributions(x, y).numpy()
-        heads = self.source.head(2 * words), self.target.head(2 * words)
-        return from_shared_words(*heads, numerals=start == "numerals").numpy()
+        shared = self.source.head(2 * words), self.target.head(2 * words)
+        return from_shared_words(*shared, numerals=start == "numerals").numpy()
 
     def _take(self, chain: Chain, pairs: Pairs) -> None:
         """Use a mined dictionary beside the seeds, whose words it leaves alone; fit the maps."""
@@ -428,18 +471,47 @@ class Learner:
         chain.maps = shrunk_maps(
             *self.vectors, torch.from_numpy(known), self.covariances, self.settings.shrink
         )
+        self._map_encoder(chain)
 
-    def _mine(self, chain: Chain, weight: float, words: int) -> Pairs:
-        """Mutual best matches by CSLS among the most frequent words, in both views."""
-        sides = [self.mapped(chain, side, words) for side in (0, 1)]
-        if self.second is not None and weight > 0:
-            own = [side[:words] for side in self.second]
-            sides = own if weight == ENCODER_ALONE else side_by_side(sides, own, weight)
-        return self.vecmap.mutual(*sides).numpy()
+    def _map_encoder(self, chain: Chain) -> None:
+        """Map the encoder's own vectors by the same dictionary."""
+        if MAPPED in self.views:
+            known = torch.from_numpy(np.concatenate([chain.seeds, chain.mined]))
+            own = self.views[MAPPED]
+            chain.encoder_maps = shrunk_maps(
+                own[0], own[1], known, self.view_covariances, self.settings.shrink
+            )
+
+    def _mine(self, chain: Chain, weights: Sequence[float], words: int) -> Pairs:
+        """Mutual best matches by CSLS among the most frequent words, in all views."""
+        return self.vecmap.mutual(*self.all_views(chain, weights, words)).numpy()
+
+    def all_views(
+        self, chain: Chain, weights: Sequence[float], words: int | None = None
+    ) -> list[Tensor]:
+        """Unit rows of both sides: the mapped word vectors, and the views that weigh anything."""
+        if ENCODER_ALONE in weights:
+            return [side[:words] for side in self.views[ENCODER]]
+        views = [[self.mapped(chain, side, words) for side in (0, 1)]]
+        for name, weight in zip(self.views, weights, strict=True):
+            if weight:
+                views.append(self.view(chain, name, words))
+        return side_by_side(views, [1.0, *(weight for weight in weights if weight)])
 
     def mapped(self, chain: Chain, side: int, words: int | None = None) -> Tensor:
         """Unit rows of a side under a chain's map."""
         return unit_(apply_(self.vectors[side][:words].clone(), chain.maps[side]))
+
+    def view(self, chain: Chain, name: str, words: int | None = None) -> list[Tensor]:
+        """Unit rows of both sides in one form of the second view."""
+        rows = [side[:words] for side in self.views[name]]
+        if name == MAPPED and chain.encoder_maps is not None:
+            both = zip(rows, chain.encoder_maps, strict=True)
+            rows = [unit_(apply_(side.clone(), one)) for side, one in both]
+        return rows
+
+    def _weights(self, named: dict[str, float]) -> list[float]:
+        return [named.get(name, 0.0) for name in self.views]
 
     # -- evidence ---------------------------------------------------------------------------------
 
@@ -450,72 +522,79 @@ class Learner:
         return held, np.ascontiguousarray(held[:, ::-1])
 
     def _look(self, *, with_encoder_alone: bool = False) -> Choice:
-        """How well every weight ranks the held-out seeds of all chains, and the weight to take.
+        """The weights that rank the held-out seeds of all chains best, and how well they do.
 
         Compared by reciprocal ranks: with few held-out words, or a poor map, P@1 tells too little.
         """
-        weights: tuple[float, ...] = WEIGHTS
-        if self.second is None:
-            weights = (0.0,)
-        elif self.settings.weight is not None:
-            weights = (self.settings.weight,)
-        elif with_encoder_alone:
-            weights = (*WEIGHTS, ENCODER_ALONE)
-        ranks = np.concatenate([self._ranks(chain, weights) for chain in self.chains[:-1]], axis=1)
-        scores = (1 / ranks).mean(axis=1)
-        best = int(scores.argmax())
-        # One view unless two are better by more than the standard error of their difference.
-        difference = 1 / ranks[best] - 1 / ranks[0]
-        if weights[0] == 0 and difference.mean() <= difference.std() / math.sqrt(ranks.shape[1]):
-            best = 0
-        hits = (ranks == 1).mean(axis=1).tolist()
-        curve = [[weight, right] for weight, right in zip(weights, hits, strict=True)]
+        asked = [one for chain in self.chains[:-1] for one in self._contenders(chain)]
+        weights = self._weights(self.given or {})
+        if self.given is None:
+            for place in 2 * list(range(len(weights))):  # twice: weights depend on each other
+                weights[place] = self._best_weight(asked, weights, place)
+        found = ranks(asked, weights)
+        if with_encoder_alone and self.views and self.given is None:
+            alone = [ENCODER_ALONE if name == ENCODER else 0.0 for name in self.views]
+            if (1 / (others := ranks(asked, alone))).mean() > (1 / found).mean():
+                weights, found = alone, others
         return replace(
             self.choice,
-            weight=weights[best],
-            score=float(scores[best]),
-            precision=hits[best],
-            asked=ranks.shape[1],
-            curve=curve,
+            weights=weights,
+            score=float((1 / found).mean()),
+            precision=float((found == 1).mean()),
+            asked=len(found),
         )
 
-    def _ranks(self, chain: Chain, weights: Sequence[float]) -> NDArray[np.int64]:
-        """Rank by CSLS of the best gold: (weights, held-out words of both directions).
+    def _best_weight(self, asked: Sequence[Asked], weights: list[float], place: int) -> float:
+        """The best weight of one view, the others as they are.
 
-        The cosine side by side is the mean of both views' cosines, the encoder's weighing w². So
-        is the hubness, nearly, which is estimated from a sample of the words.
+        It is 0 unless another is better by more than the standard error of their difference.
+        """
+        tried = [
+            1 / ranks(asked, [*weights[:place], one, *weights[place + 1 :]]) for one in WEIGHTS
+        ]
+        best = int(np.argmax([one.mean() for one in tried]))
+        gain = tried[best] - tried[0]
+        return WEIGHTS[best] if gain.mean() > gain.std() / math.sqrt(len(gain)) else 0.0
+
+    def _contenders(self, chain: Chain) -> Iterator[Asked]:
+        """For each direction the held-out words, their golds and best candidates in each view.
+
+        A cosine side by side is a weighted mean of all views' cosines. So is the hubness, nearly,
+        which is estimated from a sample of the words.
         """
         limit = ASKED_AMONG * self.settings.words
         views = [[self.mapped(chain, side, limit) for side in (0, 1)]]
-        if self.second is not None:
-            views.append([side[:limit] for side in self.second])
-        columns = []
+        views += [self.view(chain, name, limit) for name in self.views]
         for order, pairs in zip(((0, 1), (1, 0)), self._asked(chain), strict=True):
-            asked, golds = queries(pairs)
+            if not len(pairs):
+                continue
+            words, golds = queries(pairs)
             scores = []
             for view in views:
                 left, right = view[order[0]], view[order[1]]
                 sample = left[:: max(1, len(left) // SAMPLE)]
                 near = (right @ sample.T).topk(min(HUBS, len(sample)), dim=1).values.mean(dim=1)
-                scores.append(2 * left[torch.from_numpy(asked).to(left.device)] @ right.T - near)
-            wrong = torch.ones_like(scores[0], dtype=torch.bool)
-            for row, gold in zip(wrong, golds, strict=True):
-                row[torch.from_numpy(gold)] = False
-            found = []
-            for weight in weights:
-                share = 1.0 if weight == ENCODER_ALONE else weight**2 / (1 + weight**2)
-                mixed = torch.lerp(scores[0], scores[-1], share) if share else scores[0]
-                best = mixed.masked_fill(wrong, -torch.inf).amax(dim=1, keepdim=True)
-                found.append(1 + (mixed > best).sum(dim=1).cpu().numpy())
-            columns.append(np.stack(found))
-        return np.concatenate(columns, axis=1)
+                scores.append(2 * left[torch.from_numpy(words).to(left.device)] @ right.T - near)
+            most = max(map(len, golds))
+            right_ones = np.array([[*gold, *[gold[0]] * (most - len(gold))] for gold in golds])
+            gold = torch.from_numpy(right_ones).to(scores[0].device)
+            best = [one.topk(min(CONTENDERS, one.shape[1]), dim=1).indices for one in scores]
+            places = torch.cat([gold, *best], dim=1).sort(dim=1).values
+            again = torch.zeros_like(places, dtype=torch.bool)
+            again[:, 1:] = places[:, 1:] == places[:, :-1]
+            is_gold = (places[:, :, None] == gold[:, None]).any(dim=2)
+            found = torch.stack([one.gather(1, places).masked_fill(again, -9.0) for one in scores])
+            yield Asked(found, is_gold)
 
     def _note(self, what: str, seen: Choice) -> None:
         if seen.precision is not None:
-            how = "the encoder alone" if seen.weight == ENCODER_ALONE else f"weight {seen.weight:g}"
+            named = zip(self.views, seen.weights, strict=True)
+            how = ", ".join(f"{name} {weight:g}" for name, weight in named if weight)
+            if ENCODER_ALONE in seen.weights:
+                how = "the encoder alone"
             progress.note(
                 f"two views, {what}: P@1 {100 * seen.precision:.1f} on {seen.asked} held-out words "
-                f"({how})"
+                f"({how or 'one view'})"
             )
 
     # -- going on after a kill --------------------------------------------------------------------
@@ -543,11 +622,40 @@ class Learner:
             chain.mined = arrays[f"mined {number}"].numpy()
             first, second = (arrays[f"map {number} {side}"] for side in (0, 1))
             chain.maps = (first.to(self.vectors[0].device), second.to(self.vectors[1].device))
+            self._map_encoder(chain)
         progress.note(f"two views: goes on after round {len(self.choice.rounds)}")
         return True
 
 
-def side_by_side(mapped: Sequence[Tensor], own: Sequence[Tensor], weight: float) -> list[Tensor]:
-    """Unit rows of both views; their cosine is the mean of both, the second's weighing weight²."""
-    both = zip(mapped, own, strict=True)
-    return [unit_(torch.cat([one, weight * two], dim=1)) for one, two in both]
+def fixed_weights(space: Space) -> dict[str, float]:
+    """Settings of another ``TwoView`` with the same weights as this space has."""
+    chosen = space.settings.get("chosen_weights") or {}
+    names = {MAPPED: "mapped_weight", ENCODER: "weight", STATIC: "static_weight"}
+    return {"weight": 0.0} | {names[name]: float(weight) for name, weight in chosen.items()}
+
+
+def ranks(asked: Sequence[Asked], weights: Sequence[float]) -> NDArray[np.int64]:
+    """Rank of the best gold of every word; ``weights`` of the views after the first."""
+    shares = np.array([1.0, *(weight**2 for weight in weights)])
+    if ENCODER_ALONE in weights:
+        shares = np.isinf(shares).astype(float)
+    shares /= shares.sum()
+    found = []
+    for one in asked:
+        mixed = torch.zeros_like(one.scores[0])
+        for score, share in zip(one.scores, shares.tolist(), strict=True):
+            if share:
+                mixed += share * score
+        best = mixed.masked_fill(~one.is_gold, -torch.inf).amax(dim=1, keepdim=True)
+        found.append(1 + ((mixed > best) & ~one.is_gold).sum(dim=1).cpu().numpy())
+    return np.concatenate(found)
+
+
+def side_by_side(views: Sequence[Sequence[Tensor]], weights: Sequence[float]) -> list[Tensor]:
+    """Unit rows of all views; their cosine is the mean of all, each weighing weight²."""
+    if len(views) == 1:
+        return list(views[0])
+    return [
+        unit_(torch.cat([weight * rows for rows, weight in zip(side, weights, strict=True)], dim=1))
+        for side in zip(*views, strict=True)
+    ]

@@ -238,7 +238,8 @@ def choose_mixture(prepared: Prepared, scorers: Sequence[str], lam: float | None
     if view is not None:
         view = replace(view, parts=view.parts[..., columns(prepared, scorers)])
     lam = lam if len(scorers) == 1 else None
-    return choose(view, prepared.config.replace(scorers=scorers, mixing_weight=lam))[0]
+    config = prepared.config.replace(scorers=scorers, mixing_weight=lam)
+    return choose(view, config, checked=not prepared.notes)
 
 
 def columns(prepared: Prepared, scorers: Sequence[str]) -> list[int]:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 MOST_SHOWN = 12  # values of a list
 _KINDS = f"Read it as {options.listed(inspection.KINDS)}."
+_LEAST = "F1 counts entries that are at least as sure."
 _FORMATS = f"{options.listed(dictionary.FORMATS)}; by default by the file's ending."
 
 
@@ -79,13 +80,18 @@ def evaluate(
     per_query: Annotated[Path | None, Option(help="TSV file for every query's rank.")] = None,
     bootstrap: Annotated[int, Option(min=0, help="Draws for the intervals.")] = 1000,
     seed: Annotated[int, Option(min=0, help="Seed of the draws.")] = 0,
+    min_confidence: Annotated[float, Option(min=0, max=1, help=_LEAST)] = 0.5,
+    details: Annotated[bool, Option("--details", help="All figures, and groups of words.")] = False,
+    pictures: Annotated[Path | None, Option(help="Folder for SVG pictures.")] = None,
     keep_case: options.KeepCase = False,
     encoding: options.Encoding = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """P@1, P@5, P@10 and MRR in both directions, with 95 % intervals (JSON: fractions).
+    """P@k, MRR, F1, average precision and calibration in both directions (JSON: fractions).
 
-    Over the queries that are in the vocabularies, and over all queries.
+    Over the queries that are in the vocabularies, and over all queries, with 95 % intervals.
+    `--details` adds coverage at a precision, reliability, and groups of words: frequent and rare
+    ones, names, inflected forms, and those whose translation is out of vocabulary.
 
     Vectors that share a space already become a folder by `blicer align --space files`.
 
@@ -95,25 +101,48 @@ def evaluate(
 
     if per_query is not None:
         check_writable(per_query)
+    if pictures is not None:
+        from blicer import plots  # says now if matplotlib is missing
+
+        check_writable(pictures / "risk-coverage.svg")
     lexicon = blicer.Lexicon.load(test, lowercase=not keep_case, encoding=encoding)
     name, first = str(system), load_system(system)
     for sentence in lexicon.coverage(first.source, first.target).lines():
         note(sentence)
-    result = blicer.evaluate(first, lexicon, bootstrap=bootstrap, seed=seed)
-    output: dict[str, Any] = {"system": name, "test": str(test), **result.to_dict()}
-    tables = [result.table(name)]
+    asked: dict[str, Any] = {
+        "bootstrap": bootstrap,
+        "seed": seed,
+        "min_confidence": min_confidence,
+    }
+    results = {name: blicer.evaluate(first, lexicon, **asked)}
+    result = results[name]
+    for sentence in result.notes():
+        note(sentence)
     if compare is not None:
-        other = blicer.evaluate(load_system(compare), lexicon, bootstrap=bootstrap, seed=seed)
+        results[str(compare)] = blicer.evaluate(load_system(compare), lexicon, **asked)
+        *_, other = results.values()
         difference = compare_evaluations(result, other, bootstrap=bootstrap or 1000, seed=seed)
-        output["other"] = {"system": str(compare), **other.to_dict()}
-        output["comparison"] = difference.to_dict()
-        tables += [other.table(str(compare)), difference.table(f"{name} minus {compare}")]
     if per_query is not None:
         _write_per_query(per_query, first, lexicon, result)
+    if pictures is not None:
+        for file_name, picture in plots.of_evaluation(result).items():
+            with atomic_write(pictures / file_name) as file:
+                file.write(picture)
+            note(f"wrote {pictures / file_name}")
     if as_json:
+        output = {"system": name, "test": str(test), **result.to_dict(details=True)}
+        output["min_confidence"] = min_confidence
+        if compare is not None:
+            output["other"] = {"system": str(compare), **other.to_dict(details=True)}
+            output["comparison"] = difference.to_dict()
         options.echo_json(output)
-    else:
-        options.echo_tables(*tables)
+        return
+    tables = []
+    for title, one in results.items():
+        tables += [one.table(title, details=details), *(one.details() if details else ())]
+    if compare is not None:
+        tables.append(difference.table(f"{name} minus {compare}"))
+    options.echo_tables(*tables)
 
 
 def load_system(path: Path) -> Any:

@@ -1,7 +1,8 @@
 """`lite`: the small multilingual cross-encoder that comes with blicer.
 
-The package carries its table of word pieces as uint8 codes, apart from the net. ``path()`` puts the
-two together, once, into an ordinary Hugging Face folder in the user's cache.
+The package carries its table of word pieces as codes of few bits, apart from the net. ``path()``
+puts the two together, once, into an ordinary Hugging Face folder in the user's cache. Beside them
+lie static vectors of the word pieces of a hundred languages (``blicer.encoders.static``).
 """
 
 from __future__ import annotations
@@ -10,12 +11,16 @@ import shutil
 import tempfile
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from blicer.errors import BlicerError, FileError
 from blicer.files import atomic_folder, cache_folder, file_sha256, read_json
 
 NAME = "lite"
 HERE = Path(__file__).parent
 TABLE, NET, MANIFEST = "table.safetensors", "net.safetensors", "manifest.json"
+STATIC, PIECES = "static.safetensors", "pieces.txt"  # read by blicer.encoders.static
 COPIED = ("config.json", "tokenizer.json", "tokenizer_config.json", "README.md", "NOTICE")
 TABLE_WEIGHT = "electra.embeddings.word_embeddings.weight"
 
@@ -49,15 +54,25 @@ def assemble(folder: Path) -> None:
 
     check_files()
     table = load_file(HERE / TABLE)
+    codes = torch.cat([torch.from_numpy(unpack(table["planes"].numpy())), table["codes"]], dim=1)
     weights = {name: tensor.float() for name, tensor in load_file(HERE / NET).items()}
-    weights[TABLE_WEIGHT] = torch.addcmul(table["low"], table["codes"].float(), table["scale"])
+    weights[TABLE_WEIGHT] = torch.addcmul(table["low"], codes.float(), table["scale"])
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     for name in COPIED:
         shutil.copyfile(HERE / name, folder / name)
 
 
-def check_files() -> None:
-    """Raise if a file is missing or not as built (SHA-256 in the manifest)."""
-    for name, expected in read_json(HERE / MANIFEST)["files"].items():
+def unpack(planes: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Codes (rows, columns) of their bit planes (rows, bits, columns / 8), highest bit first."""
+    codes = np.zeros((len(planes), 8 * planes.shape[2]), np.uint8)
+    for plane in planes.transpose(1, 0, 2):
+        codes = codes << 1 | np.unpackbits(plane, axis=1)
+    return codes
+
+
+def check_files(*names: str) -> None:
+    """Raise if a file is missing or not as built (SHA-256 in the manifest); by default any."""
+    files = read_json(HERE / MANIFEST)["files"]
+    for name, expected in ((name, files[name]) for name in names or files):
         if not (HERE / name).is_file() or file_sha256(HERE / name) != expected["sha256"]:
             raise FileError(HERE / name, "is missing or damaged; install blicer again")

@@ -74,6 +74,7 @@ class Retriever:
         if memory_gb <= 0:
             raise InputError(f"memory_gb is {memory_gb}; expected a positive number")
         self.k_csls, self.memory_gb = k_csls, memory_gb
+        self._best = [np.full(len(one), np.nan, np.float32) for one in (self.source, self.target)]
         self.known_hubness: tuple[Tensor, Tensor] | None = None
         if hubness is not None:
             of_source, of_target = (
@@ -127,6 +128,15 @@ class Retriever:
             scores[done] = (values - way.query_hubness[part][:, None]).cpu().numpy()
             indices[done] = places.cpu().numpy()
         return Neighbours(indices, scores)
+
+    def best_scores(self, queries: Any, *, reverse: bool = False) -> NDArray[np.float32]:
+        """CSLS of each query's best candidate; computed once for every word."""
+        known = self._best[int(reverse)]
+        rows = np.asarray(queries, dtype=np.int64)
+        new = np.unique(rows[np.isnan(known[rows])])
+        if len(new):
+            known[new] = self.search(1, new, reverse=reverse).scores[:, 0]
+        return known[rows]
 
     def score(
         self, source_indices: Any, target_indices: Any, *, measure: Measure = "csls"

@@ -1,9 +1,11 @@
 """Scorers: whatever says how much two words look like translations, in [0, 1].
 
 A scorer is one file here and one line in ``SCORERS``. Its class has a ``name``, a docstring whose
-first line is its help text, and ``score(source_words, target_words)``. One that learns also has
+first line is its help text, and ``score(source_words, target_words)``; one that reads the space
+instead of words has ``score_retrieved(found)`` (``retrieval.py``). One that learns also has
 ``fit(source_words, target_words, is_positive)``, ``save(folder)`` and ``load(folder, values)``;
-``needs_seeds`` says that it learns from seeds of its own language pair.
+``needs_seeds`` says that it learns from seeds of its own language pair; ``signed``, that its weight
+may be negative.
 """
 
 from __future__ import annotations
@@ -26,6 +28,11 @@ SCORERS: dict[str, str] = {
     CROSS_ENCODER: "blicer.scorers.cross_encoder:CrossEncoderScorer",
     UNTUNED: "blicer.scorers.cross_encoder:Untuned",
     "endings": "blicer.scorers.endings:Endings",
+    "transducer": "blicer.scorers.transducer:Transducer",
+    "static": "blicer.scorers.static:Static",
+    "way-back": "blicer.scorers.retrieval:WayBack",
+    "frequency": "blicer.scorers.retrieval:Frequency",
+    "frequency-match": "blicer.scorers.retrieval:FrequencyMatch",
     "spelling": "blicer.scorers.spelling:Spelling",
     "use-cosine": "blicer.scorers.use_cosine:UseCosine",
 }
@@ -61,6 +68,11 @@ def make_scorer(name: str) -> Scorer:
 def needs_seeds(name: str) -> bool:
     """Whether the scorer learns from seeds of its own language pair."""
     return bool(getattr(scorer_class(name), "needs_seeds", False))
+
+
+def is_signed(name: str) -> bool:
+    """Whether the scorer's weight may be negative: more of it need not be better."""
+    return name in SCORERS and bool(getattr(scorer_class(name), "signed", False))
 
 
 def check_scorers(names: Sequence[str]) -> None:

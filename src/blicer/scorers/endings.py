@@ -2,8 +2,9 @@
 
 A candidate is often the right word in the wrong form (*run* for *ran*). Word vectors hardly tell
 forms apart, and a cosine of spellings cannot: different languages end differently. A logistic
-regression on pairs of endings learns from a few thousand seeds that *-ed* goes with *-ла* more
-often than with *-ть*.
+regression on pairs of endings and of beginnings learns from a few thousand seeds that *-ed* goes
+with *-ла* more often than with *-ть*, and *un-* with *не-*; on the endings of either word alone it
+learns from a few hundred that dictionaries list base forms.
 """
 
 from __future__ import annotations
@@ -25,11 +26,15 @@ from blicer.scorers import check_lengths
 from blicer.scorers.spelling import Spelling
 
 FILE = "endings.safetensors"
-# (letters from the end of the left word, of the right word); 0 stands for the word's length.
-COMBINED = ((1, 1), (2, 2), (3, 3), (2, 3), (3, 2), (0, 0))
-BUCKETS = 1 << 16
+# What is combined of the left and of the right word, as places in ``_codes``: the last 1 to 3
+# letters (1 to 3), the first 2 and 3 (4, 5), the length (0), nothing (6).
+COMBINED = (
+    *((1, 1), (2, 2), (3, 3), (2, 3), (3, 2), (0, 0), (4, 4), (5, 5)),
+    *((1, 6), (2, 6), (3, 6), (6, 1), (6, 2), (6, 3)),
+)
+BUCKETS = 1 << 17
 LETTERS_A_STEP = 3  # lengths count in steps of so many letters
-STRENGTH = 0.1  # of the seeds against the prior that every weight is 0
+STRENGTH = 0.03  # of the seeds against the prior that every weight is 0
 SPELLING_SCALE = 3.0
 STEPS = 100
 
@@ -37,7 +42,7 @@ STEPS = 100
 class Endings:
     """Learns from your seeds which endings go together, so that forms match.
 
-    A logistic regression on pairs of endings, on lengths and on similarity of spelling.
+    A logistic regression on endings and beginnings, lengths and similarity of spelling.
     """
 
     name = "endings"
@@ -86,17 +91,17 @@ class Endings:
         return chance
 
     def _places(self, source: Sequence[str], target: Sequence[str]) -> NDArray[np.int64]:
-        """Index (pairs, kinds of ending) of the weight of each combination of endings."""
+        """Index (pairs, kinds) of the weight of each combination."""
         check_lengths(source, target)
         left, right = (
-            np.array([_codes(word) for word in words], dtype=np.uint64).reshape(-1, 4)
+            np.array([_codes(word) for word in words], dtype=np.uint64).reshape(-1, 7)
             for words in (source, target)
         )
         columns = []
         for kind, (a, b) in enumerate(COMBINED):
             mixed = left[:, a] * np.uint64(0x9E3779B97F4A7C15) + right[:, b] + np.uint64(kind)
             mixed = (mixed ^ (mixed >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
-            columns.append((mixed >> np.uint64(48)).astype(np.int64) % BUCKETS)
+            columns.append((mixed >> np.uint64(40)).astype(np.int64) % BUCKETS)
         return np.stack(columns, axis=1)
 
     def save(self, folder: Path) -> dict[str, Any]:
@@ -116,7 +121,8 @@ class Endings:
 
 
 @lru_cache(maxsize=200_000)
-def _codes(word: str) -> tuple[int, int, int, int]:
-    """Numbers for the word's length and its last one, two and three letters."""
-    one, two, three = (zlib.crc32(f"{n}{word[-n:]}".encode()) for n in (1, 2, 3))
-    return len(word) // LETTERS_A_STEP, one, two, three
+def _codes(word: str) -> tuple[int, ...]:
+    """Numbers for the word's length, its last 1, 2, 3 letters, its first 2, 3, and nothing."""
+    endings = (zlib.crc32(f"{n}{word[-n:]}".encode()) for n in (1, 2, 3))
+    beginnings = (zlib.crc32(f"-{n}{word[:n]}".encode()) for n in (2, 3))
+    return len(word) // LETTERS_A_STEP, *endings, *beginnings, 0

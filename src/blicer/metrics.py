@@ -1,0 +1,271 @@
+"""Figures of a dictionary that states confidences, computed from arrays (docs/method.md §5).
+
+Every figure takes ``weights`` (draws, words), which say how often each word counts, and returns one
+number for each draw, NaN where it is not defined. Weights of one give the figure itself; counts of
+resampled words give its bootstrap distribution. Entries of equal confidence are never told apart:
+a cut keeps all of them or none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+Bin = tuple[float, float, int]
+
+BINS = 10
+PROMISED = 0.95
+# What each figure is, for tables; all but "translations" are fractions.
+FIGURES = {
+    "precision": "share of right ones among entries of at least the minimal confidence",
+    "recall": "share of the gold pairs that are among these entries",
+    "f1": "F1 of the entries of at least the minimal confidence",
+    "translations": "number of such entries for a word that the vocabulary has",
+    "f1_first": "F1 of the first translation of every word",
+    "ap": "average precision of all candidates, surest first",
+    "coverage@90": "share of the words that can be answered, surest first, with 90 % right",
+    "coverage@95": "share of the words that can be answered, surest first, with 95 % right",
+    "aurc": "area under the risk-coverage curve (lower is better)",
+    "reached@95": "share right of the surest words whose mean confidence is 95 %",
+    "kept@95": "share of the words that these are",
+    "reached_each@95": "share right of the words whose own confidence is 95 % or more",
+    "kept_each@95": "share of the words that these are",
+    "stated": "mean stated confidence of first translations",
+    "right": "share of first translations that are right",
+    "ece": "calibration error of first translations, 10 bins of equal width",
+    "ece_floor": "the ece that perfect confidences would have on so few words",
+    "ace": "the same as ece with 10 bins of equal size",
+    "auc_absent": "AUC of a low confidence as a sign that no gold is in the vocabulary",
+}
+_PAIRS_AT_ONCE = 400_000
+_ROUNDING = 1e-9  # so that 19 of 20 is a precision of 0.95
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """What a system answered, one row a test word; candidates best first."""
+
+    sure: Floats
+    """(words, candidates): confidences, or scores that only order; zeros without an entry."""
+    right: Bools
+    """(words, candidates)"""
+    has_entry: Bools
+    """Whether the word is in the source vocabulary."""
+    golds: Integers
+    """Gold translations of each word."""
+    golds_known: Integers
+    """Those of them that are in the target vocabulary."""
+    calibrated: bool
+
+    def take(self, rows: Any) -> Answers:
+        """The answers of some words."""
+        names = ("sure", "right", "has_entry", "golds", "golds_known")
+        return replace(self, **{name: getattr(self, name)[rows] for name in names})
+
+    def in_vocabulary(self) -> Answers:
+        """Words that can be answered, with the gold translations that can be found."""
+        some = self.take(self.has_entry & (self.golds_known > 0))
+        return replace(some, golds=some.golds_known)
+
+
+def figures(answers: Answers, weights: Floats, min_confidence: float = 0.5) -> dict[str, Floats]:
+    """Every one of ``FIGURES`` that can be computed: (draws,) each."""
+    inside = np.flatnonzero(answers.has_entry)
+    some = weights[:, inside]
+    sure, right = answers.sure[inside], answers.right[inside]
+    golds = weights @ answers.golds.astype(np.float64)
+    first, first_right = sure[:, 0], right[:, 0].astype(np.float64)
+    total = some.sum(axis=1)
+    found = {
+        "f1_first": _precision_recall(some.sum(axis=1), some @ first_right, golds)[2],
+        "ap": average_precision(some, sure, right, golds),
+        **selective(some, first, first_right),
+        "right": _ratio(some @ first_right, total),
+        "auc_absent": separation(some, first, answers.golds_known[inside] == 0),
+    }
+    if answers.calibrated:
+        kept = sure >= min_confidence
+        entries, hits = (some @ one.sum(axis=1).astype(np.float64) for one in (kept, kept & right))
+        precision, recall, f1 = _precision_recall(entries, hits, golds)
+        found |= {
+            "precision": precision,
+            "recall": recall,
+            "f1": f1,
+            "translations": _ratio(entries, total),
+            **promised(some, first, first_right),
+            "stated": _ratio(some @ first, total),
+            "ece": calibration_error(some, first, first_right, equal_width(first)),
+            "ece_floor": calibration_noise(some, first, equal_width(first)),
+            "ace": calibration_error(some, first, first_right, equal_mass(first)),
+        }
+    return found
+
+
+def _precision_recall(entries: Floats, hits: Floats, golds: Floats) -> tuple[Floats, ...]:
+    """Micro-averaged over pairs: precision, recall and F1."""
+    return _ratio(hits, entries), _ratio(hits, golds), _ratio(2 * hits, entries + golds)
+
+
+def average_precision(weights: Floats, sure: Floats, right: Bools, golds: Floats) -> Floats:
+    """Non-interpolated, of all candidates (words, candidates) in one list, surest first.
+
+    ``golds``: gold pairs of each draw, whether they are among the candidates or not.
+    """
+    if not right.any():
+        return _ratio(np.zeros(len(weights)), golds)
+    order, starts = _surest_first(sure.ravel())
+    hits = right.ravel()[order]
+    # Precision counts where hits arrive, so groups without one are joined to the next with one;
+    # what comes after the last hit does not matter.
+    found = np.add.reduceat(hits.astype(np.int64), starts)
+    last = np.flatnonzero(found)
+    after = np.append(starts[1:], len(order))[last]
+    starts = np.append(0, after[:-1])
+    words = order[: after[-1]] // sure.shape[1]
+    hit_words = words[hits[: len(words)]]
+    hit_starts = np.append(0, np.cumsum(found[last])[:-1])
+    area = np.empty(len(weights))
+    step = max(1, _PAIRS_AT_ONCE // len(words))
+    for start in range(0, len(weights), step):
+        some = weights[start : start + step]
+        entries = np.cumsum(_sums(some, words, starts), axis=1)
+        gained = _sums(some, hit_words, hit_starts)
+        precision = np.cumsum(gained, axis=1) / np.maximum(entries, 1e-300)
+        area[start : start + step] = (gained * precision).sum(axis=1)
+    return _ratio(area, golds)
+
+
+def selective(weights: Floats, sure: Floats, right: Floats) -> dict[str, Floats]:
+    """Coverage at a precision, and the area under the risk-coverage curve."""
+    if not len(sure):
+        return dict.fromkeys(("coverage@90", "coverage@95", "aurc"), _undefined(weights))
+    kept, hits = _cuts(weights, sure, right)
+    total = kept[:, -1]
+    found = {}
+    for wanted in (0.90, 0.95):
+        enough = hits >= wanted * kept - _ROUNDING
+        most = np.where(enough, kept, 0.0).max(axis=1)
+        found[f"coverage@{100 * wanted:.0f}"] = _ratio(most, total)
+    risk = 1.0 - hits / np.maximum(kept, 1e-300)
+    added = np.diff(kept, prepend=0.0, axis=1)
+    return {**found, "aurc": _ratio((added * risk).sum(axis=1), total)}
+
+
+def promised(weights: Floats, sure: Floats, right: Floats) -> dict[str, Floats]:
+    """Precision reached, and share kept, where the confidences promise ``PROMISED``.
+
+    On average: as many words, surest first, as have that mean confidence. Each: the words that
+    have that confidence themselves.
+    """
+    names = ("reached@95", "kept@95", "reached_each@95", "kept_each@95")
+    if not len(sure):
+        return dict.fromkeys(names, _undefined(weights))
+    kept, hits, stated = _cuts(weights, sure, right, sure)
+    # The mean falls from cut to cut, so the cuts that keep the promise come first.
+    cuts = (stated >= PROMISED * kept - _ROUNDING).sum(axis=1)[:, None]
+    parts = []
+    for place in (cuts, np.full_like(cuts, len(np.unique(sure[sure >= PROMISED])))):
+        first = np.maximum(place - 1, 0)
+        amounts = (
+            np.where(place > 0, np.take_along_axis(one, first, axis=1), 0.0)[:, 0]
+            for one in (kept, hits)
+        )
+        number, hit = amounts
+        parts += [_ratio(hit, number), _ratio(number, kept[:, -1])]
+    return dict(zip(names, parts, strict=True))
+
+
+def risk_coverage(sure: Floats, right: Floats) -> Floats:
+    """The curve: rows of coverage, precision and the confidence of the cut, surest first."""
+    if not len(sure):
+        return np.empty((0, 3))
+    kept, hits = _cuts(np.ones((1, len(sure))), sure, right)
+    thresholds = np.unique(sure)[::-1]
+    return np.stack([kept[0] / len(sure), hits[0] / kept[0], thresholds], axis=1)
+
+
+def equal_width(sure: Floats) -> Integers:
+    """Bin of each confidence: ``BINS`` of equal width from 0 to 1."""
+    return np.clip((sure * BINS).astype(np.int64), 0, BINS - 1)
+
+
+def equal_mass(sure: Floats) -> Integers:
+    """Bin of each confidence: ``BINS`` of about equal size; equal confidences share one."""
+    below = np.searchsorted(np.sort(sure), sure, side="left")
+    return np.asarray(BINS * below // max(len(sure), 1), dtype=np.int64)
+
+
+def calibration_error(weights: Floats, sure: Floats, right: Floats, bins: Integers) -> Floats:
+    """Mean gap of stated and observed shares, weighted by the words of each bin."""
+    inside = bins[:, None] == np.arange(BINS)
+    gaps = weights @ (inside * (sure - right)[:, None])
+    return _ratio(np.abs(gaps).sum(axis=1), weights.sum(axis=1))
+
+
+def calibration_noise(weights: Floats, sure: Floats, bins: Integers) -> Floats:
+    """About the error that is expected if every confidence is the true chance.
+
+    The sum of a bin is then nearly normal, and its mean absolute value is √(2/π) deviations.
+    """
+    inside = bins[:, None] == np.arange(BINS)
+    variance = weights @ (inside * (sure * (1 - sure))[:, None])
+    return _ratio(np.sqrt(2 / np.pi * variance).sum(axis=1), weights.sum(axis=1))
+
+
+def reliability_bins(sure: Floats, right: Floats) -> list[Bin]:
+    """(mean confidence, share right, words) of each bin of equal width that has words."""
+    bins = equal_width(sure)
+    return [
+        (float(sure[bins == b].mean()), float(right[bins == b].mean()), int((bins == b).sum()))
+        for b in np.unique(bins)
+    ]
+
+
+def separation(weights: Floats, sure: Floats, absent: Bools) -> Floats:
+    """AUC: the chance that a word with no gold in the vocabulary is less sure than one with.
+
+    Equal confidences count one half.
+    """
+    if not len(sure):
+        return _undefined(weights)
+    order, starts = _surest_first(sure)
+    without, with_gold = (_sums(weights * mask, order, starts) for mask in (absent, ~absent))
+    surer = np.cumsum(with_gold, axis=1) - with_gold
+    wins = (without * (surer + 0.5 * with_gold)).sum(axis=1)
+    return _ratio(wins, without.sum(axis=1) * with_gold.sum(axis=1))
+
+
+def _surest_first(sure: Floats) -> tuple[Integers, Integers]:
+    """An order, and the places in it where a group of equal confidences starts."""
+    order = np.argsort(-sure, kind="stable")
+    starts = np.flatnonzero(np.append(True, np.diff(sure[order]) != 0))
+    return order, starts
+
+
+def _sums(weights: Floats, order: Integers, starts: Integers) -> Floats:
+    """Sums of the weights of each group, (draws, groups)."""
+    sums: Floats = np.add.reduceat(np.take(weights, order, axis=1), starts, axis=1)
+    return sums
+
+
+def _cuts(weights: Floats, sure: Floats, *amounts: Floats) -> list[Floats]:
+    """Number of words, and sums of ``amounts`` over them, above every cut: (draws, cuts) each."""
+    order, starts = _surest_first(sure)
+    parts = [weights, *(weights * amount for amount in amounts)]
+    return [np.cumsum(_sums(part, order, starts), axis=1) for part in parts]
+
+
+def _ratio(part: Floats, whole: Floats) -> Floats:
+    """NaN where the whole is zero."""
+    ratio: Floats = np.divide(part, whole, out=np.full(len(whole), np.nan), where=whole > 0)
+    return ratio
+
+
+def _undefined(weights: Floats) -> Floats:
+    return np.full(len(weights), np.nan)
