@@ -30,6 +30,7 @@ from benchmarks.without_seeds import measured
 from blicer.calibration import Calibration, Scored, calibrate
 from blicer.config import Config
 from blicer.embeddings import Embeddings
+from blicer.errors import InputError
 from blicer.evaluation import answerable_queries, evaluate
 from blicer.files import atomic_write, read_json, write_json
 from blicer.lexicon import Lexicon
@@ -125,14 +126,17 @@ def stated(translator: Translator, test: Lexicon) -> dict[str, dict[str, Any]]:
     """Figures of confidence over all test words that get an entry, in both directions."""
     calibration = getattr(translator, "before", None) or translator.calibration
     assert calibration is not None
-    threshold = calibration.reliability.threshold(PROMISED) if calibration.reliability else None
+    try:
+        threshold = calibration.reliability.threshold(PROMISED) if calibration.reliability else 2.0
+    except InputError:  # nothing is promised
+        threshold = 2.0
     rows: dict[str, dict[str, Any]] = {}
     for direction, found in evaluate(translator, test, bootstrap=0).directions():
         figures = {name: found.all_queries[name] for name in CONFIDENCE}
         answers = found.answers
         assert answers is not None
         sure, right = answers.sure[answers.has_entry, 0], answers.right[answers.has_entry, 0]
-        kept = sure >= (2.0 if threshold is None else threshold)
+        kept = sure >= threshold
         figures |= {
             "kept": float(kept.mean()),
             "reached": float(right[kept].mean()) if kept.any() else None,

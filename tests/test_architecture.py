@@ -17,6 +17,7 @@ ORDER = [
     ["config"],
     ["io"],
     ["embeddings", "lexicon"],
+    ["forms"],
     ["neighbours"],
     ["lite"],
     ["encoders"],

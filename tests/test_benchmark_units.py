@@ -157,7 +157,7 @@ def test_a_key_depends_on_everything_but_the_systems(dataset: Dataset, encoder: 
 def test_what_is_left_open_follows_encoder_and_setup(dataset: Dataset) -> None:
     (task,) = plan(dataset, "lite", settings={})
     assert (task.config.template, task.config.alpha) == ("T1", 0.0)
-    assert task.systems == ("space", "tuned", "tuned+endings")
+    assert task.systems == ("space", "tuned", "blicer")
     assert task.config.preset == "semi_supervised"  # 60 seeds
     (task,) = plan(dataset, "xlm-roberta-base", settings={"preset": "supervised"}, alphas=[0.3])
     assert (task.config.template, task.config.alpha) == ("T15", 0.3)
@@ -279,7 +279,7 @@ def test_another_lite_makes_another_c2(dataset: Dataset, monkeypatch: pytest.Mon
 def test_systems() -> None:
     assert check_systems(["tuned", "A"]) == ("space", "A", "tuned")
     assert check_systems(["tuned", "tuned+endings"], "zero-shot") == ("space", "tuned")
-    assert default_system(Config.resolve(overrides={"encoder": "lite"})) == "tuned+endings"
+    assert default_system(Config.resolve(overrides={"encoder": "lite"})) == "blicer"
     assert default_system(Config.resolve()) == "tuned"
     fixed = Config.resolve(overrides={"encoder": "lite", "mixing_weight": 0.5})
     assert default_system(fixed) == "tuned"

@@ -102,22 +102,47 @@ def test_a_word_that_stands_out_less_is_less_likely_here() -> None:
 
 def test_stated_reliability_by_a_plain_loop() -> None:
     rng = np.random.default_rng(6)
-    stated, weights = rng.random((2, 200)), rng.random((2, 200))
-    right = (rng.random((2, 200)) < stated).astype(float)
+    stated, weights = rng.random((2, 200, 3)), rng.random((2, 200, 3))
+    stated[..., 1:] *= 0.5
+    right = (rng.random(stated.shape) < stated).astype(float)
     right[1] = 0
-    found = reliability(stated, right, weights)
-    gaps = dict.fromkeys(range(10), 0.0)
-    for sure, hit, mass in zip(stated.ravel(), right.ravel(), weights.ravel(), strict=True):
-        gaps[min(9, int(10 * sure))] += mass * (sure - hit)
-    assert found.error == pytest.approx(sum(map(abs, gaps.values())) / weights.sum())
-    pairs = [(a > b) + 0.5 * (a == b) for a in stated[0] for b in stated[1]]
+    found = reliability(stated, right, weights, golds=150.0)
+    for ranks, error in (([0], found.error), ([1, 2], found.others)):
+        gaps, total = dict.fromkeys(range(10), 0.0), 0.0
+        for where in np.ndindex(2, 200):
+            for rank in ranks:
+                sure, mass = stated[where][rank], weights[where][rank]
+                gaps[min(9, int(10 * sure))] += mass * (sure - right[where][rank])
+                total += mass
+        assert error == pytest.approx(sum(map(abs, gaps.values())) / total)
+    pairs = [(a > b) + 0.5 * (a == b) for a in stated[0, :, 0] for b in stated[1, :, 0]]
     assert found.not_here == pytest.approx(np.mean(pairs))
-    least, safe, share = found.curve[-1]
-    assert (least, share) == (pytest.approx(stated.min()), pytest.approx(1))
-    precision = (weights * right).sum() / weights.sum()
-    assert safe == pytest.approx(
-        precision - np.sqrt(precision * (1 - precision) / weights.sum()), abs=1e-6
-    )
+    for least, safe, share in (found.curve[60], found.curve[-1]):
+        entries = stated >= least
+        kept = weights[entries].sum()
+        precision = (weights * right)[entries].sum() / kept
+        expected = precision - np.sqrt(precision * (1 - precision) / kept)
+        assert safe == pytest.approx(expected, abs=1e-6)
+        words = weights[..., 0][entries[..., 0]].sum() / weights[..., 0].sum()
+        assert share == pytest.approx(words)
+
+
+def test_further_translations_are_likely_where_they_raise_f1() -> None:
+    """By trying every threshold: first translations always count, others from it on."""
+    rng = np.random.default_rng(9)
+    stated = rng.random((2, 2000, 4)) * [1.0, 0.6, 0.6, 0.6]
+    right = (rng.random(stated.shape) < stated).astype(float)
+    golds = right.sum() * 1.2
+    found = reliability(stated, right, np.ones(stated.shape), golds)
+
+    def f1(threshold: float) -> float:
+        listed = stated >= threshold
+        listed[..., 0] = True
+        return float(2 * (right * listed).sum() / (listed.sum() + golds))
+
+    best = max(f1(threshold) for threshold in np.linspace(0, 1, 201))
+    assert f1(found.likely) == pytest.approx(best, abs=0.003)
+    assert 0.2 < found.likely < 0.5
 
 
 def test_a_promised_precision_is_reached() -> None:
@@ -125,13 +150,19 @@ def test_a_promised_precision_is_reached() -> None:
     found = calibrate(scored(mixed), gold, nobody_absent(mixed))
     assert found.reliability is not None
     threshold = found.reliability.threshold(0.8)
-    assert threshold is not None
     other, marks, _ = drawn(3000, 8)
     best = np.arange(len(other)), other.argmax(axis=1)
     kept = found.confidence(scored(other))[best] >= threshold
     assert kept.sum() > 100
     assert marks[best][kept].mean() >= 0.78
-    assert Reliability((), 0.0, ((0.5, 0.6, 1.0),)).threshold(0.9) is None
+
+
+def test_a_precision_out_of_reach_is_one_sentence() -> None:
+    curve = ((0.9, 0.6, 0.1), (0.5, 0.4, 1.0))
+    with pytest.raises(InputError, match=r"0\.9 cannot be promised: .* 10% .* reach 0\.600"):
+        Reliability((), 0.0, curve).threshold(0.9)
+    with pytest.raises(InputError, match="too few held-out words"):
+        Reliability((), 0.0).threshold(0.9)
 
 
 @pytest.mark.parametrize("value", [False, True])

@@ -126,7 +126,7 @@ def test_the_preset_for_so_many_seeds(seeds: int, preset: str) -> None:
     assert preset_for(seeds) == preset
 
 
-LITE_SCORERS = ("endings", "cross-encoder")
+LITE_SCORERS = ("endings", "way-back", "cross-encoder")
 
 
 @pytest.mark.parametrize(

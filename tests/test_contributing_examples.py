@@ -188,13 +188,13 @@ def test_a_format_is_some_lines_and_one_in_the_registry(
         induce(translator, tmp_path / "out.md", words=5)
     add("Add an export format")
     for name in ("out.md", "out.jsonl"):
-        induce(translator, tmp_path / name, words=5, k=2)
+        induce(translator, tmp_path / name, words=5, k=2, min_confidence=0.0)
     entries = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert len(entries) == 10
     lines = [f"| {e['source']} | {e['target']} | {e['confidence']:.2f} |\n" for e in entries]
     expected = "".join(["| source | target | confidence |\n|---|---|---|\n", *lines])
     assert (tmp_path / "out.md").read_text() == expected
-    induce(translator, tmp_path / "out.txt", words=5, k=2, format="md")
+    induce(translator, tmp_path / "out.txt", words=5, k=2, min_confidence=0.0, format="md")
     assert (tmp_path / "out.txt").read_text() == expected
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from blicer.errors import FileError, InputError
 from blicer.lexicon import Lexicon
 from blicer.mixing import CSLS, Mixture
 from blicer.training_pairs import Scaling
-from blicer.translator import Translator
+from blicer.translator import Candidate, Translator
 
 
 class Oracle:
@@ -124,7 +125,7 @@ def test_reranking_helps_where_the_scorer_knows(translator: Translator, space: S
 
 
 def test_words_in_words_out(translator: Translator) -> None:
-    first, unknown, upper = translator.translate(["s3", "s3x", "S4"], k=3)
+    first, unknown, upper = translator.translate(["s3", "s3x", "S4"], k=3, min_confidence=0)
     assert first.known
     assert len(first.candidates) == 3
     scores = [candidate.score for candidate in first.candidates]
@@ -136,7 +137,7 @@ def test_words_in_words_out(translator: Translator) -> None:
 
 def test_min_confidence_leaves_out_the_unsure(translator: Translator) -> None:
     words = [f"s{i}" for i in range(60)]
-    every = translator.translate(words, k=10)
+    every = translator.translate(words, k=10, min_confidence=0)
     # Between the surest second translation and the least sure first one.
     limit = 0.9 * max(entry.candidates[1].confidence or 0 for entry in every)
     sure = translator.translate(words, k=10, min_confidence=limit)
@@ -144,6 +145,82 @@ def test_min_confidence_leaves_out_the_unsure(translator: Translator) -> None:
         expected = [c for c in one.candidates if (c.confidence or 0) >= limit]
         assert list(other.candidates) == expected
     assert any(len(entry.candidates) > 1 for entry in sure)
+
+
+def test_the_best_is_given_and_others_if_likely(translator: Translator) -> None:
+    words = [f"s{i}" for i in range(60)]
+    assert translator.calibration is not None
+    every = translator.translate(words, k=10, min_confidence=0)
+    sure = [one.confidence or 0 for entry in every for one in entry.candidates[1:]]
+    likely = float(np.median(sure))
+    measured = translator.calibration.reliability
+    assert measured is not None
+    eager = replace(translator.calibration, reliability=replace(measured, likely=likely))
+    translator.calibration = eager
+    for one, other in zip(every, translator.translate(words, k=4), strict=True):
+        others = [c for c in one.candidates[1:] if (c.confidence or 0) >= likely]
+        assert list(other.candidates) == [one.candidates[0], *others][:4]
+
+
+def test_a_word_is_one_word(translator: Translator) -> None:
+    assert translator.translate("s3") == translator.translate(["s3"])[0]
+
+
+def test_seeds_come_first_as_given(translator: Translator) -> None:
+    alone = translator.translate(["s3", "s4"], k=3, min_confidence=0)
+    second = alone[0].candidates[1]
+    given = [("s3", "odd one"), ("s3", second.word), ("two words", "t5")]
+    translator.seeds = Lexicon(given)
+    seeded, other, outside, unknown = translator.translate(
+        ["s3", "s4", "two words", "t5"], k=3, min_confidence=0
+    )
+    assert seeded.candidates == (
+        Candidate("odd one", None, 1.0, seed=True),
+        Candidate(second.word, second.score, 1.0, seed=True),
+        alone[0].candidates[0],
+    )
+    assert other == alone[1]
+    assert outside.known
+    assert outside.candidates == (Candidate("t5", None, 1.0, seed=True),)
+    assert not unknown.known
+    back = translator.translate("t5", reverse=True, min_confidence=1.0)
+    assert [one.word for one in back.candidates] == ["two words"]
+    overruled = translator.translate(["s3", "s4"], k=3, min_confidence=0, seeds_as_evidence=True)
+    assert overruled == alone
+
+
+def test_forms_of_one_lemma_are_one_translation() -> None:
+    """Fifty stems with -a and -as, each pair used alike; the endings are learned from them."""
+    rng = np.random.default_rng(3)
+    stems = ["".join(rng.choice(list("bdfgklmn"), 5)) for _ in range(50)]
+    vectors = rng.normal(size=(50, 8))
+    target = Embeddings(
+        [stem + ending for stem in stems for ending in ("a", "as")],
+        np.repeat(vectors, 2, axis=0) + 0.1 * rng.normal(size=(100, 8)),
+    )
+    source = Embeddings([f"s{i}" for i in range(50)], vectors.astype(np.float32))
+    translator = Translator(
+        Space(source, target), [], Mixture({CSLS: 1.0}), Scaling(1, 0), n_cand=10
+    )
+    for number, entry in enumerate(translator.translate(source.words, k=10)):
+        best = entry.candidates[0]
+        assert {best.word, *best.forms} == {stems[number] + "a", stems[number] + "as"}
+        words = [word for one in entry.candidates for word in (one.word, *one.forms)]
+        assert len(set(words)) == len(words) == 10
+
+
+def test_a_promised_precision_is_a_confidence(translator: Translator) -> None:
+    assert translator.calibration is not None
+    assert translator.calibration.reliability is not None
+    curve = translator.calibration.reliability.curve
+    reached = curve[len(curve) // 2][1]
+    assert translator.confidence_for(reached) == min(p[0] for p in curve if p[1] >= reached)
+    for wrong in (0.0, 1.0, 95):
+        with pytest.raises(InputError, match="expected one between 0 and 1"):
+            translator.confidence_for(wrong)
+    translator.calibration = None
+    with pytest.raises(InputError, match="no precision can be promised"):
+        translator.confidence_for(0.9)
 
 
 def test_a_scorer_of_no_weight_is_not_asked(space: Space) -> None:
@@ -168,11 +245,13 @@ def test_saved_and_loaded_it_says_the_same(translator: Translator, tmp_path: Pat
         calibration=translator.calibration,
         n_cand=10,
         details={"note": "été"},
+        seeds=Lexicon([("s1", "un\tdeux"), ("s9", "t9")]),
     )
     plain.save(tmp_path / "t")
     again = Translator.load(tmp_path / "t")
     assert again.translate(["s1", "s2"], k=4) == plain.translate(["s1", "s2"], k=4)
     assert again.details == {"note": "été"}
+    assert again.seeds == plain.seeds
     assert not list(tmp_path.glob("**/*.pkl"))
 
 
@@ -196,6 +275,14 @@ def test_bad_arguments_are_named(translator: Translator, space: Space) -> None:
         translator.translate(["s1"], min_confidence=1.5)
     with pytest.raises(InputError, match=r"the mixture weighs \['csls'\]"):
         Translator(space, [Oracle()], Mixture({CSLS: 1.0}), Scaling(1, 0))
+    with pytest.raises(InputError, match="k is '3'"):
+        translator.translate(["s1"], k="3")  # type: ignore[call-overload]
+    with pytest.raises(InputError, match="None is to be translated"):
+        translator.translate([None])  # type: ignore[list-item]
+    with pytest.raises(InputError, match="the calibration has 15 coefficients; expected 13"):
+        Translator(
+            space, [], Mixture({CSLS: 1.0}), Scaling(1, 0), calibration=translator.calibration
+        )
     bare = Translator(space, [], Mixture({CSLS: 1.0}), Scaling(1, 0))
     with pytest.raises(InputError, match="no calibration"):
         bare.translate(["s1"], min_confidence=0.5)

@@ -100,14 +100,30 @@ class Reliability:
     error: float
     """Expected calibration error: mean gap, weighted by the number in each bin."""
     curve: tuple[tuple[float, float, float], ...] = ()
-    """(least confidence, precision of what is at least so sure, its share of all words)."""
+    """(least confidence, precision of entries that are at least so sure, share of all words that
+    have one). All translations of a word count, not the best alone."""
     not_here: float = 0.5
     """How well confidence tells words whose translation was hidden from the others (AUC)."""
+    others: float = 0.0
+    """``error`` of translations after the best."""
+    likely: float = 0.5
+    """The confidence from which on a further translation is worth listing: it raises F1."""
 
-    def threshold(self, precision: float) -> float | None:
-        """The least confidence whose entries together are right that often; None if none is."""
+    def threshold(self, precision: float) -> float:
+        """The least confidence whose entries together are right that often.
+
+        A precision that no threshold reaches raises ``InputError``.
+        """
         good = [point[0] for point in self.curve if point[1] >= precision]
-        return min(good, default=None)
+        if good:
+            return min(good)
+        best = max(self.curve, key=lambda point: point[1], default=None)
+        if best is None:
+            raise InputError("there were too few held-out words to promise any precision")
+        raise InputError(
+            f"a precision of {precision:g} cannot be promised: on held-out words the surest "
+            f"entries, for {best[2]:.0%} of the words, reach {best[1]:.3f}"
+        )
 
 
 @dataclass(frozen=True)
@@ -119,6 +135,20 @@ class Calibration:
     bends: tuple[Bend, Bend] = (STRAIGHT, STRAIGHT)
     """Of each direction: beta calibration of the best candidate."""
     reliability: Reliability | None = None
+
+    @property
+    def likely(self) -> float:
+        """The confidence from which on a translation after the best is worth listing."""
+        return self.reliability.likely if self.reliability is not None else 0.5
+
+    def check(self, scores: int) -> None:
+        """A calibration that was not fitted on so many scores a candidate raises."""
+        nothing = Scored(
+            np.zeros((1, 1)), np.zeros((1, 1, scores)), np.zeros(1, int), np.ones(1, bool)
+        )
+        expected = features(nothing).shape[2]
+        if expected != (found := len(self.coefficients)):
+            raise InputError(f"the calibration has {found} coefficients; expected {expected}")
 
     def confidence(self, scored: Scored) -> Floats:
         """Probability (words, candidates) that each candidate is right."""
@@ -176,31 +206,32 @@ def calibrate(scored: Scored, is_gold: Bools, absent: Floats, *, seed: int = 0) 
     words = len(is_gold)
     folds = np.random.default_rng(seed).permutation(words) % min(FOLDS, words)
     fitted = _fit(scored, is_gold, absent, np.arange(words))
-    # Stated and right: the best candidate of each word, as it is and with the gold hidden, by a
+    # Stated and right: the best candidates of each word, as it is and with the gold hidden, by a
     # fit without the word.
-    stated, right = np.empty((2, words)), np.zeros((2, words))
+    looked = min(FITTED_ON, is_gold.shape[1])
+    stated, right = np.zeros((2, words, looked)), np.zeros((2, words, looked))
+    weights = np.repeat(np.stack([1 - absent, absent])[..., None], looked, axis=2)
     for fold in np.unique(folds):
         inside = np.flatnonzero(folds == fold)
         rest = np.flatnonzero(folds != fold) if words > 1 else inside
         other = _fit(scored, is_gold, absent, rest)
         some, gold = scored[inside], is_gold[inside]
         for hidden, shown in enumerate((some, some.hiding(gold))):
-            at = np.arange(len(inside)), shown.mixed.argmax(axis=1)
-            stated[hidden, inside] = other.confidence(shown)[at]
-            right[hidden, inside] = gold[at] & (not hidden)
-    weights = np.stack([1 - absent, absent])
+            best = np.argsort(-shown.mixed, axis=1, kind="stable")[:, :looked]
+            marks = np.take_along_axis(gold, best, axis=1)
+            stated[hidden, inside] = np.take_along_axis(other.confidence(shown), best, axis=1)
+            right[hidden, inside] = marks & (not hidden)
+            weights[hidden, inside] *= ~(marks & bool(hidden))  # what is hidden is not there
     bent, bends = stated.copy(), []
     for way in (~scored.backward, scored.backward):
-        bends.append(_bend(stated[:, way], right[:, way], weights[:, way]))
+        bends.append(_bend(*(one[:, way, 0] for one in (stated, right, weights))))
         for fold in np.unique(folds[way]):
             rest, inside = way & (folds != fold), way & (folds == fold)
-            bend = _bend(stated[:, rest], right[:, rest], weights[:, rest])
-            bent[:, inside] = bend_to(stated[:, inside], bend)
-    return replace(
-        fitted,
-        bends=(bends[0], bends[1]),
-        reliability=reliability(bent, right, weights),
-    )
+            bend = _bend(*(one[:, rest, 0] for one in (stated, right, weights)))
+            bent[:, inside, 0] = bend_to(stated[:, inside, 0], bend)
+    golds = (1 - absent) * np.maximum(1, is_gold.sum(axis=1))
+    measured = reliability(bent, right, weights, float(golds.sum()))
+    return replace(fitted, bends=(bends[0], bends[1]), reliability=measured)
 
 
 def _fit(scored: Scored, is_gold: Bools, absent: Floats, rows: Ints) -> Calibration:
@@ -253,30 +284,66 @@ def bend_to(chance: Floats, bend: Bend) -> Floats:
     return bent
 
 
-def reliability(stated: Floats, right: Floats, weights: Floats) -> Reliability:
-    """Bins, error and precision curve of stated confidences (as they are, with gold hidden)."""
-    hidden = np.repeat([[False], [True]], stated.shape[1], axis=1).ravel()
-    sure, hits, mass = stated.ravel(), right.ravel(), weights.ravel()
-    which = equal_width(sure)
+def reliability(stated: Floats, right: Floats, weights: Floats, golds: float) -> Reliability:
+    """How stated confidences, (as they are and with gold hidden, words, ranks), hold.
+
+    ``golds``: number of right translations that there are, weighted.
+    """
+    first, hits, mass = (one[..., 0].ravel() for one in (stated, right, weights))
+    which = equal_width(first)
     bins = []
     for b in np.unique(which[mass > 0]):
         inside = which == b
-        means = [float(np.average(one[inside], weights=mass[inside])) for one in (sure, hits)]
+        means = [float(np.average(one[inside], weights=mass[inside])) for one in (first, hits)]
         bins.append((means[0], means[1], float(mass[inside].sum())))
-    error = calibration_error(mass[None], sure, hits, which)
-    not_here = separation(np.ones((1, len(sure))), sure, hidden)
+    error = calibration_error(mass[None], first, hits, which)
+    hidden = np.repeat([False, True], stated.shape[1])
+    not_here = separation(np.ones((1, len(first))), first, hidden)
+    further = [one[..., 1:].ravel() for one in (stated, right, weights)]
+    others = 0.0
+    if further[2].any():
+        sure, found, share = further
+        others = float(calibration_error(share[None], sure, found, equal_width(sure))[0])
+    return Reliability(
+        tuple(bins),
+        float(error[0]),
+        _precision_curve(stated, right, weights),
+        float(not_here[0]),
+        others,
+        _likely(float((mass * hits).sum()), float(mass.sum()), golds, *further),
+    )
+
+
+def _precision_curve(
+    stated: Floats, right: Floats, weights: Floats
+) -> tuple[tuple[float, float, float], ...]:
+    sure, hits, mass = stated.ravel(), right.ravel(), weights.ravel()
+    best = np.zeros(stated.shape)
+    best[..., 0] = weights[..., 0]
     order = np.argsort(-sure, kind="stable")
-    kept = np.cumsum(mass[order])
+    kept, words = np.cumsum(mass[order]), np.cumsum(best.ravel()[order])
     precision = np.cumsum((mass * hits)[order]) / np.maximum(kept, 1e-12)
     safe = precision - SAFETY * np.sqrt(precision * (1 - precision) / np.maximum(kept, 1.0))
     ends = np.flatnonzero(np.append(np.diff(sure[order]) < 0, True))
     ends = ends[kept[ends] >= FEWEST_TO_PROMISE]
     if len(ends):
         ends = ends[np.unique(np.linspace(0, len(ends) - 1, CURVE_POINTS).astype(int))]
-    curve = tuple(
-        (float(sure[order][at]), float(safe[at]), float(kept[at] / kept[-1])) for at in ends
+    return tuple(
+        (float(sure[order][at]), float(safe[at]), float(words[at] / words[-1])) for at in ends
     )
-    return Reliability(tuple(bins), float(error[0]), curve, float(not_here[0]))
+
+
+def _likely(
+    hits: float, given: float, golds: float, sure: Floats, right: Floats, weights: Floats
+) -> float:
+    """Half of the best F1 that further translations reach beside the first ones.
+
+    Where confidence is a chance, F1 is best if all that are surer than half of it are listed.
+    """
+    order = np.argsort(-sure, kind="stable")
+    hits_then = hits + np.append(0.0, np.cumsum((weights * right)[order]))
+    given_then = given + np.append(0.0, np.cumsum(weights[order]))
+    return float((hits_then / np.maximum(1e-12, given_then + golds)).max())
 
 
 def doubts(space: Space, queries: Ints, indices: Ints, *, reverse: bool) -> Floats:

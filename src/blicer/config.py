@@ -41,6 +41,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 ENOUGH_FOR_SUPERVISED = 3000
 DEFAULT_ENCODER = "lite"
+MOST = 5  # translations a word, unless told otherwise
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ ENCODERS: dict[str, EncoderDefaults] = {
             "weigh_positives": 1,
         },
         # `lite` knows meanings but not forms, so `endings` stands beside it.
-        scorers=("endings", "cross-encoder"),
+        scorers=("endings", "way-back", "cross-encoder"),
         folds_for_few=3,
         c2={"epochs": 1, "learning_rate": 1e-4, "train_table": False, "weight": 0.5},
     ),

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from blicer.config import MOST
 from blicer.errors import FileError, InputError
 from blicer.files import check_writable, digest, followed, is_special, read_json, write_json
 from blicer.io.dictionary import escape_comment, tsv_row
@@ -40,7 +41,8 @@ class Format(NamedTuple):
 def _cells(entry: Translation) -> Iterator[list[str]]:
     for rank, candidate in enumerate(entry.candidates, start=1):
         sure = "" if candidate.confidence is None else f"{candidate.confidence:.4f}"
-        yield [entry.word, candidate.word, sure, f"{candidate.score:.4f}", str(rank)]
+        score = "" if candidate.score is None else f"{candidate.score:.4f}"
+        yield [entry.word, candidate.word, sure, score, str(rank)]
 
 
 def _csv_rows(entry: Translation) -> Iterator[str]:
@@ -53,7 +55,7 @@ def _csv_rows(entry: Translation) -> Iterator[str]:
 def _json_rows(entry: Translation) -> Iterator[str]:
     for source, target, sure, score, rank in _cells(entry):
         words = {"source": source, "target": target, "confidence": float(sure) if sure else None}
-        line = {**words, "score": float(score), "rank": int(rank)}
+        line = {**words, "score": float(score) if score else None, "rank": int(rank)}
         yield json.dumps(line, ensure_ascii=False) + "\n"
 
 
@@ -101,30 +103,35 @@ def induce(
     path: str | Path,
     *,
     words: int | None = None,
-    k: int = 1,
-    min_confidence: float = 0.0,
+    k: int = MOST,
+    min_confidence: float | None = None,
+    seeds_as_evidence: bool = False,
     reverse: bool = False,
     format: str | None = None,
 ) -> InducedFile:
     """Translate the most frequent words and write the dictionary to ``path``.
 
-    ``words``: how many (None: all). ``k``: translations a word at most. ``min_confidence``: leave
-    out entries less sure than this. ``reverse``: from target to source. ``format``: one of
-    ``FORMATS``; by default the file's ending says.
+    ``words``: how many (None: all). ``k``, ``min_confidence``, ``seeds_as_evidence`` and
+    ``reverse``: see ``Translator.translate_stream``. ``format``: one of ``FORMATS``; by default the
+    file's ending says.
     """
     path = followed(path)
     format = check_output(path, format)
-    translator.check_request(k, min_confidence)
+    translator.check_request([], k, min_confidence)
     side = translator.target if reverse else translator.source
     vocabulary = side.words[: len(side.words) if words is None else words]
+    asked = {
+        "reverse": reverse,
+        "min_confidence": min_confidence,
+        "seeds_as_evidence": seeds_as_evidence,
+    }
     settings = {
         "translator": digest(
             translator.to_dict(), list(translator.source.words), list(translator.target.words)
         ),
         "words": len(vocabulary),
         "k": k,
-        "min_confidence": min_confidence,
-        "reverse": reverse,
+        **asked,
         "format": format,
     }
     _, header, rows = FORMATS[format]
@@ -139,7 +146,7 @@ def induce(
         running.advance(start)
         for first in range(start, len(vocabulary), WORDS_A_STEP):
             some = vocabulary[first : first + WORDS_A_STEP]
-            found = translator.translate(some, k, reverse=reverse, min_confidence=min_confidence)
+            found = translator.translate(some, k, **asked)
             state["words"] = first + len(some)
             state["translated"] += sum(bool(entry.candidates) for entry in found)
             state["entries"] += sum(len(entry.candidates) for entry in found)

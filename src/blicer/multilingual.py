@@ -130,7 +130,10 @@ def prepare_multilingual(
         for languages, lexicon in seeds.items()
     ]
     trained = prepare_pairs(data, config)
-    prepared = dict(zip(seeds, trained, strict=True))
+    prepared = {
+        languages: replace(one, lexicon=seeds[languages])
+        for languages, one in zip(seeds, trained, strict=True)
+    }
     for pair in wanted:
         if pair not in seeds:
             prepared[pair] = _without_seeds(language_pair(pair), trained, config, alone)

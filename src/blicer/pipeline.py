@@ -114,6 +114,8 @@ class Prepared:
     absent: tuple[Absent, Absent] = (Absent(), Absent())
     notes: dict[str, Any] = field(default_factory=dict)
     """Further facts for the translator's ``details``."""
+    lexicon: Lexicon | None = None
+    """The seeds, as the user gave them."""
 
     def translator(self) -> Translator:
         """Choose the mixing weights, and put everything together."""
@@ -145,6 +147,7 @@ class Prepared:
             calibration=calibration,
             n_cand=self.config.n_cand,
             details=details,
+            seeds=self.lexicon,
         )
 
 
@@ -194,13 +197,13 @@ def prepare(
     config = config.for_training(count(known) or config.n_aug)
     check_config(config, needs_space=space is None)
     if count(known) >= FEWEST_SEEDS:
-        return prepare_pairs([(pair, known)], config, space=space)[0]
+        return replace(prepare_pairs([(pair, known)], config, space=space)[0], lexicon=seeds)
     if seeds:
         note(
             f"{count(known)} seed pairs are too few to hold some out (at least {FEWEST_SEEDS} are "
             "needed): the space uses them, and everything else is chosen as without seeds"
         )
-    return prepare_without_seeds(pair, config, known, space=space)
+    return replace(prepare_without_seeds(pair, config, known, space=space), lexicon=seeds)
 
 
 def prepare_pairs(

@@ -7,20 +7,23 @@ Candidates come from CSLS, every scorer scores them, and the mixed score ranks t
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import repeat
+from dataclasses import dataclass, replace
+from functools import cached_property
+from numbers import Integral, Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from blicer.align.space import Space
 from blicer.calibration import Calibration, doubts
+from blicer.config import MOST
 from blicer.crossencoder.scoring import best_first
 from blicer.errors import FileError, InputError
 from blicer.files import atomic_folder, check_replaceable, read_marker, write_marker
-from blicer.lexicon import find_words
+from blicer.forms import Forms
+from blicer.lexicon import Lexicon, find_words
 from blicer.mixing import CSLS, Mixture, pair_words, score_candidates
 from blicer.scorers import Scorer, load_scorer
 from blicer.training_pairs import Scaling
@@ -30,16 +33,24 @@ if TYPE_CHECKING:
 
 FORMAT, VERSION = "blicer-translator", 1
 DESCRIPTION = "translator.json"
+
 QUERIES_AT_ONCE = 512
+_UNCALIBRATED = "this translator has no calibration"
+_TRAIN_AGAIN = "train it with held-out seeds (holdout above 0)"
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One translation: its mixed score and its confidence (None without a calibration)."""
+    """One translation, and the chance that it is right (None without a calibration)."""
 
     word: str
-    score: float
+    score: float | None
+    """The mixed score; None if the translation was given as a seed and not found."""
     confidence: float | None
+    seed: bool = False
+    """Whether the user gave it."""
+    forms: tuple[str, ...] = ()
+    """Other forms of the same lemma among the candidates, best first."""
 
 
 @dataclass(frozen=True)
@@ -63,13 +74,13 @@ class Ranking:
     scores: NDArray[np.float64]
     confidence: NDArray[np.float64] | None
 
-    def candidates(self, words: Sequence[str], k: int) -> Iterator[list[Candidate]]:
-        """The first k candidates of each query; ``words`` are those of the language they are in."""
-        for row, best in enumerate(self.indices[:, :k].tolist()):
+    def candidates(self, language: Embeddings) -> Iterator[list[Candidate]]:
+        """All candidates of each query, words of ``language``."""
+        for row, best in enumerate(self.indices.tolist()):
             scores = self.scores[row].tolist()
-            sure = repeat(None) if self.confidence is None else self.confidence[row].tolist()
-            found = zip(best, scores, sure, strict=False)
-            yield [Candidate(words[index], *numbers) for index, *numbers in found]
+            sure = [None] * len(best) if self.confidence is None else self.confidence[row].tolist()
+            found = zip(best, scores, sure, strict=True)
+            yield [Candidate(language.words[index], *numbers) for index, *numbers in found]
 
 
 class Translator:
@@ -85,10 +96,13 @@ class Translator:
         calibration: Calibration | None = None,
         n_cand: int = 28,
         details: dict[str, Any] | None = None,
+        seeds: Lexicon | None = None,
     ) -> None:
         expected = [CSLS, *(scorer.name for scorer in scorers)]
         if mixture.names != expected:
             raise InputError(f"the mixture weighs {mixture.names}; expected {expected}")
+        if calibration is not None:
+            calibration.check(len(expected))
         self.space = space
         self.scorers = list(scorers)
         self.mixture = mixture
@@ -96,6 +110,7 @@ class Translator:
         self.calibration = calibration
         self.n_cand = n_cand
         self.details = dict(details or {})
+        self.seeds = seeds or Lexicon([])
 
     @property
     def source(self) -> Embeddings:
@@ -175,55 +190,96 @@ class Translator:
 
     # -- words in, words out --------------------
 
+    @overload
+    def translate(self, words: str, k: int = ..., **options: Any) -> Translation: ...
+    @overload
     def translate(
-        self,
-        words: Sequence[str],
-        k: int = 1,
-        *,
-        reverse: bool = False,
-        min_confidence: float = 0.0,
-    ) -> list[Translation]:
-        """Translate words; the result is in their order.
+        self, words: Sequence[str], k: int = ..., **options: Any
+    ) -> list[Translation]: ...
+    def translate(
+        self, words: str | Sequence[str], k: int = MOST, **options: Any
+    ) -> Translation | list[Translation]:
+        """Translate a word, or words in their order.
 
-        ``k``: translations a word at most. ``reverse``: from target to source.
-        ``min_confidence``: leave out translations less sure than this.
+        ``k``: translations a word at most. ``options``: see ``translate_stream``.
         """
-        return list(self.translate_stream(words, k, reverse=reverse, min_confidence=min_confidence))
+        found = list(
+            self.translate_stream([words] if isinstance(words, str) else words, k, **options)
+        )
+        return found[0] if isinstance(words, str) else found
 
     def translate_stream(
         self,
         words: Sequence[str],
-        k: int = 1,
+        k: int = MOST,
         *,
         reverse: bool = False,
-        min_confidence: float = 0.0,
+        min_confidence: float | None = None,
+        seeds_as_evidence: bool = False,
     ) -> Iterator[Translation]:
-        """Like ``translate``, some hundred words at a time, in order."""
-        self.check_request(k, min_confidence)
+        """Translate some hundred words at a time, in order.
+
+        ``reverse``: from target to source. ``min_confidence``: leave out translations less sure
+        than this; by default the best is given, and others that are likely right.
+        ``seeds_as_evidence``: the model may overrule the seeds it was trained on; by default they
+        come first, as given. Forms of one lemma count as one translation.
+        """
+        self.check_request(words, k, min_confidence)
+        known = Lexicon([]) if seeds_as_evidence else self.reversed_seeds if reverse else self.seeds
         asked, offered = (self.target, self.source) if reverse else (self.source, self.target)
+        forms = self.source_forms if reverse else self.target_forms
+        likely = self.calibration.likely if self.calibration is not None else 0.0
+        least = likely if min_confidence is None else min_confidence
         for start in range(0, len(words), QUERIES_AT_ONCE):
             some = list(words[start : start + QUERIES_AT_ONCE])
             rows = _find(some, asked)
             ranking = self.rank([rows[word] for word in some if word in rows], reverse=reverse)
-            answers = ranking.candidates(offered.words, k)
+            answers = ranking.candidates(offered)
             for word in some:
-                if word in rows:
-                    sure = [a for a in next(answers) if (a.confidence or 0.0) >= min_confidence]
-                    yield Translation(word, tuple(sure))
-                else:
-                    yield Translation(word, (), known=False)
+                found = next(answers) if word in rows else []
+                given = known.targets.get(word, known.targets.get(word.lower(), []))
+                every = _lemmas(_seeds_first(given, found), len(given), forms)
+                first = every[:1] if min_confidence is None else []
+                rest = [one for one in every[len(first) :] if (one.confidence or 0.0) >= least]
+                yield Translation(word, (*first, *rest)[:k], known=bool(every))
 
-    def check_request(self, k: int, min_confidence: float) -> None:
-        """Wrong values of ``k`` and ``min_confidence`` raise ``InputError``."""
-        if k < 1:
-            raise InputError(f"k is {k}; expected 1 or more")
-        if not 0.0 <= min_confidence <= 1.0:
-            raise InputError(f"min_confidence is {min_confidence}; expected a number from 0 to 1")
-        if min_confidence > 0 and self.calibration is None:
+    @cached_property
+    def reversed_seeds(self) -> Lexicon:
+        return self.seeds.reverse()
+
+    @cached_property
+    def source_forms(self) -> Forms:
+        return Forms(self.source)
+
+    @cached_property
+    def target_forms(self) -> Forms:
+        return Forms(self.target)
+
+    def confidence_for(self, precision: float) -> float:
+        """The least confidence whose entries together are right that often (``--at-precision``).
+
+        It is set on held-out words; a precision that cannot be promised raises ``InputError``.
+        """
+        if not 0.0 < precision < 1.0:
             raise InputError(
-                "this translator has no calibration, so min_confidence means nothing: "
-                "train it with held-out seeds (holdout above 0)"
+                f"a precision of {precision} is asked for; expected one between 0 and 1"
             )
+        if self.calibration is None or self.calibration.reliability is None:
+            raise InputError(f"{_UNCALIBRATED}, so no precision can be promised: {_TRAIN_AGAIN}")
+        return self.calibration.reliability.threshold(precision)
+
+    def check_request(self, words: Sequence[str], k: int, min_confidence: float | None) -> None:
+        """Wrong arguments of ``translate`` raise ``InputError``."""
+        if wrong := [word for word in words if not isinstance(word, str)]:
+            raise InputError(f"{wrong[0]!r} is to be translated; expected a word")
+        if not isinstance(k, Integral) or k < 1:
+            raise InputError(f"k is {k!r}; expected a whole number of 1 or more")
+        if min_confidence is None:
+            return
+        if not isinstance(min_confidence, Real) or not 0.0 <= min_confidence <= 1.0:
+            raise InputError(f"min_confidence is {min_confidence!r}; expected a number from 0 to 1")
+        if min_confidence > 0 and self.calibration is None:
+            raise InputError(f"{_UNCALIBRATED}, so min_confidence means nothing: {_TRAIN_AGAIN}")
 
     # -- saving and loading --------------------
 
@@ -248,6 +304,7 @@ class Translator:
             "calibration": self.calibration.to_dict() if self.calibration else None,
             "n_cand": self.n_cand,
             "details": self.details,
+            "seeds": self.seeds.pairs,
         }
 
     @classmethod
@@ -266,6 +323,7 @@ class Translator:
                 calibration=Calibration.from_dict(calibration) if calibration else None,
                 n_cand=int(values["n_cand"]),
                 details=values["details"],
+                seeds=Lexicon((str(one), str(other)) for one, other in values.get("seeds", [])),
             )
         except (KeyError, TypeError, ValueError) as error:
             if isinstance(error, FileError):
@@ -276,6 +334,25 @@ class Translator:
 def read_translator(folder: Path) -> dict[str, Any]:
     """Content of ``translator.json``; other versions raise ``FileError``."""
     return read_marker(folder, DESCRIPTION, FORMAT, VERSION, "a translator")
+
+
+def _seeds_first(given: Sequence[str], found: Sequence[Candidate]) -> list[Candidate]:
+    """Translations that the user gave, then what was found beyond them."""
+    scores = {one.word: one.score for one in found}
+    seeds = [Candidate(word, scores.get(word), 1.0, seed=True) for word in given]
+    return [*seeds, *(one for one in found if one.word not in given)]
+
+
+def _lemmas(candidates: Sequence[Candidate], seeds: int, forms: Forms) -> list[Candidate]:
+    """One candidate for each lemma, which has its other forms; ``seeds`` stand for themselves."""
+    words = [one.word for one in candidates]
+    groups = forms.group(words, heads=seeds)
+    return [
+        replace(candidates[head], forms=tuple(words[place] for place in others))
+        if others
+        else candidates[head]
+        for head, *others in groups
+    ]
 
 
 def _find(words: Sequence[str], vocabulary: Embeddings) -> dict[str, int]:

@@ -30,14 +30,16 @@ SYSTEMS: dict[str, tuple[str, ...]] = {
     "untuned": ("untuned",),
     "tuned": ("cross-encoder",),
     "tuned+endings": ("endings", "cross-encoder"),
-    "no encoder": ("endings", "transducer", "way-back", "frequency", "frequency-match"),
+    "no encoder": ("endings", "way-back"),
+    "blicer": ("endings", "way-back", "cross-encoder"),
     "all": (
         *("endings", "transducer", "static"),
-        *("way-back", "frequency", "frequency-match", "cross-encoder"),
+        *("way-back", "frequency-match", "cross-encoder"),
     ),
 }
 """The scorers that each system mixes with CSLS. ``tuned`` is the paper's method; A and B are
-controls that learn nothing but their weights; ``all`` has every scorer that needs no extra."""
+controls that learn nothing but their weights; ``blicer`` is the default; ``all`` has every scorer
+that needs no extra and holds for rarer words than the seeds."""
 WITHOUT_SEEDS = UNSUPERVISED, ZERO_SHOT = ("unsupervised", "zero-shot")
 OWN = "own"  # the layout of a folder of the user's own
 TEST = "test"

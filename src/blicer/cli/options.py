@@ -28,6 +28,7 @@ from blicer.config import (
 )
 from blicer.errors import InputError
 from blicer.files import check_replaceable, check_writable
+from blicer.progress import note
 from blicer.scorers import SCORERS
 from blicer.stage_cache import work_folder
 
@@ -48,6 +49,9 @@ _SETTINGS = "One setting, NAME=VALUE; repeatable. See `blicer config`."
 _STARTS = """Where a space without seeds starts: encoder, identical, numerals or distributions (the
 paper's); by default
 each in turn until one holds up."""
+_LEAST = """Leave out what is less sure; by default a word's best translation is given, and others
+that are likely right."""
+_PROMISED = """Leave out so much that this share of the rest is right: 0.95 …"""
 
 Vectors = Annotated[Path, Argument(help="File of word vectors.")]
 TranslatorFolder = Annotated[Path, Argument(help="Folder that `blicer train` wrote.")]
@@ -72,7 +76,26 @@ Device = Annotated[str | None, Option(help="auto (the default), cpu, cuda, cuda:
 
 K = Annotated[int, Option("-k", min=1, help="Translations a word, at most.")]
 Reverse = Annotated[bool, Option("--reverse", help="From the target language back.")]
-MinConfidence = Annotated[float, Option(min=0, max=1, help="Leave out what is less sure.")]
+MinConfidence = Annotated[float | None, Option(min=0, max=1, help=_LEAST)]
+AtPrecision = Annotated[float | None, Option(help=_PROMISED)]
+SeedsAsEvidence = Annotated[
+    bool, Option("--seeds-as-evidence", help="Let the model overrule the seeds.")
+]
+
+
+def least_confidence(
+    translator: blicer.Translator, min_confidence: float | None, at_precision: float | None
+) -> float | None:
+    """The confidence that either option asks for."""
+    if at_precision is None:
+        return min_confidence
+    if min_confidence is not None:
+        raise InputError("give either --min-confidence or --at-precision, not both")
+    least = translator.confidence_for(at_precision)
+    note(
+        f"right in {at_precision:.1%} of held-out words: entries of confidence {least:.3f} or more"
+    )
+    return least
 
 
 def assigned(option: str, values: list[str] | None, form: str) -> dict[str, str]:

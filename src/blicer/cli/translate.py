@@ -12,7 +12,7 @@ from typer import Argument, Exit, FileBinaryRead, Option, echo
 import blicer
 from blicer import dictionary, inspection
 from blicer.cli import app, options
-from blicer.config import AUTO
+from blicer.config import AUTO, MOST
 from blicer.errors import EXIT_FAILURE, BlicerError, FileError, InputError
 from blicer.files import atomic_write, check_writable
 from blicer.io.dictionary import tsv_row
@@ -178,9 +178,11 @@ def translate(
     translator: options.TranslatorFolder,
     words: Annotated[list[str] | None, Argument(help="Words; or --file, or a pipe.")] = None,
     file: Annotated[FileBinaryRead | None, Option(metavar="FILE", help="A word a line.")] = None,
-    k: options.K = 1,
+    k: options.K = MOST,
     reverse: options.Reverse = False,
-    min_confidence: options.MinConfidence = 0.0,
+    min_confidence: options.MinConfidence = None,
+    at_precision: options.AtPrecision = None,
+    seeds_as_evidence: options.SeedsAsEvidence = False,
     device: options.Device = None,
     as_json: options.AsJson = False,
 ) -> None:
@@ -202,7 +204,13 @@ def translate(
     if not words:
         raise InputError("there is nothing to translate: give words, --file FILE, or a pipe")
     loaded = blicer.Translator.load(translator, device=device or AUTO)
-    found = loaded.translate_stream(words, k, reverse=reverse, min_confidence=min_confidence)
+    found = loaded.translate_stream(
+        words,
+        k,
+        reverse=reverse,
+        min_confidence=options.least_confidence(loaded, min_confidence, at_precision),
+        seeds_as_evidence=seeds_as_evidence,
+    )
     known = 0
     for entry in found:
         known += entry.known
@@ -220,6 +228,8 @@ def _answer(entry: Translation) -> str:
     cells = []
     for candidate in entry.candidates:
         sure = "" if candidate.confidence is None else f" ({candidate.confidence:.2f})"
+        if candidate.seed:
+            sure = " (seed)"
         cells.append(f"{candidate.word}{sure}")
     return "\t".join(cells) or "(nothing sure enough)"
 
@@ -229,9 +239,11 @@ def induce(
     translator: options.TranslatorFolder,
     output: options.Output,
     words: Annotated[int | None, Option("--words", "-n", min=1, help="Most frequent.")] = None,
-    k: options.K = 1,
+    k: options.K = MOST,
     reverse: options.Reverse = False,
-    min_confidence: options.MinConfidence = 0.0,
+    min_confidence: options.MinConfidence = None,
+    at_precision: options.AtPrecision = None,
+    seeds_as_evidence: options.SeedsAsEvidence = False,
     format: Annotated[str | None, Option(help=_FORMATS)] = None,
     device: options.Device = None,
     as_json: options.AsJson = False,
@@ -249,11 +261,16 @@ def induce(
         output,
         words=words,
         k=k,
-        min_confidence=min_confidence,
+        min_confidence=options.least_confidence(loaded, min_confidence, at_precision),
+        seeds_as_evidence=seeds_as_evidence,
         reverse=reverse,
         format=format,
     )
-    unsure = f"; {done.words - done.translated} had nothing sure enough" if min_confidence else ""
+    unsure = (
+        f"; {done.words - done.translated} had nothing sure enough"
+        if done.translated < done.words
+        else ""
+    )
     counts = f"{done.entries} entries for {done.translated} of {done.words} words"
     note(f"wrote {counts} to {done.path}{unsure}")
     if as_json:
