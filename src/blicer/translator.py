@@ -73,6 +73,8 @@ class Ranking:
     indices: NDArray[np.int64]
     scores: NDArray[np.float64]
     confidence: NDArray[np.float64] | None
+    parts: NDArray[np.float64]
+    """(queries, candidates, scores): every score, in the mixture's order; 0 if of weight 0."""
 
     def candidates(self, language: Embeddings) -> Iterator[list[Candidate]]:
         """All candidates of each query, words of ``language``."""
@@ -140,6 +142,7 @@ class Translator:
             np.take_along_axis(scores.indices, order, axis=1),
             np.take_along_axis(mixed, order, axis=1),
             confidence,
+            np.take_along_axis(scores.parts, order[..., None], axis=1),
         )
 
     def gold_ranks(
