@@ -122,7 +122,7 @@ export function curateView(root, signal) {
     const at = panel.candidates.findIndex((one) => one.word === row.target);
     if (at > 0) panel.select(at);
     if (!keep) panel.title.focus({ preventScroll: true });
-    panel.root.scrollIntoView({ block: "nearest" });
+    if (panel.root.getBoundingClientRect().top < 0) panel.root.scrollIntoView({ block: "start" });
   }
 
   /** @param {number} by */

@@ -157,13 +157,14 @@ export function dictionaryView(root, signal) {
   function rowNode(row, index) {
     const attributes = { role: "row", class: `row${index === active ? " active" : ""}`, "aria-rowindex": index + 2, tabindex: "-1", onfocus: () => activate(index) };
     if (!row) return h("div", attributes, h("div", { role: "gridcell", class: "cell rank" }, "…"));
-    const waiting = pending(row.source, row.target, reverse);
+    const { target } = row;
+    const waiting = target === null ? undefined : pending(row.source, target, reverse);
     const verdict = waiting ? waiting.verdict : row.decision;
     const state = waiting ? (waiting.state === "failed" ? "not saved" : "saving …") : verdict ? VERDICTS[verdict] : "";
     return h("div", { ...attributes, "data-ready": "1", ondblclick: () => go({ view: "entry", word: row.source }) },
       h("div", { role: "gridcell", class: "cell rank" }, whole(row.rank)),
       h("div", { role: "gridcell", class: "cell word" }, h("a", { tabindex: "-1", href: address({ view: "entry", word: row.source, reverse }) }, word(row.source, language(reverse)))),
-      h("div", { role: "gridcell", class: "cell translation" }, h("a", { tabindex: "-1", href: address({ view: "entry", word: row.target, reverse: !reverse }) }, word(row.target, language(reverse, true)))),
+      h("div", { role: "gridcell", class: "cell translation" }, target === null ? "–" : h("a", { tabindex: "-1", href: address({ view: "entry", word: target, reverse: !reverse }) }, word(target, language(reverse, true)))),
       h("div", { role: "gridcell", class: "cell confidence" }, confidence(row.confidence, facts.info.likely)),
       h("div", { role: "gridcell", class: "cell status" }, row.seed && h("span", { class: "badge seed" }, "seed"),
         verdict && h("span", { class: `badge ${verdict} ${waiting?.state ?? ""}` }, h("span", { "aria-hidden": "true" }, `${MARKS[verdict]} `), state)));
@@ -206,7 +207,7 @@ export function dictionaryView(root, signal) {
   /** @param {"accept" | "reject"} verdict */
   async function judge(verdict) {
     const row = rowAt(active);
-    if (!row) return;
+    if (!row || row.target === null) return;
     const saved = decide({ source: row.source, target: row.target, verdict, reverse });
     move(active + 1);
     const item = await saved;

@@ -18,7 +18,7 @@ const ORDINALS = new Intl.PluralRules("en", { type: "ordinal" });
 const SUFFIXES = { one: "st", two: "nd", few: "rd", other: "th" };
 
 /** @param {number} rank */
-const ordinal = (rank) => (rank ? `${whole(rank)}${SUFFIXES[ORDINALS.select(rank)]}` : "beyond 100th");
+const ordinal = (rank) => (rank ? `${whole(rank)}${SUFFIXES[ORDINALS.select(rank)]}` : "> 100");
 
 export class EntryPanel {
   /**
@@ -186,7 +186,7 @@ export class EntryPanel {
       candidate.seed && h("span", { class: "badge seed", title: "given with the training" }, "seed"),
       verdict && verdict !== "skip" && h("span", { class: `badge ${verdict}` }, waiting ? this.waitingText(waiting) : VERDICTS[verdict]),
       moved !== 0 && h("span", { class: "moved", title: "places moved by your weights" }, moved > 0 ? `▲${moved}` : `▼${-moved}`),
-      h("span", { class: "under" }, `rank ${whole(candidate.rank)}`,
+      h("span", { class: "under" }, candidate.rank === null ? "not in the vocabulary" : `rank ${whole(candidate.rank)}`,
         ...(candidate.forms.length ? [" · also ", ...candidate.forms.flatMap((form, at) => [at ? ", " : "", word(form, there)])] : []))),
     h("td", { class: "confidence" }, confidence(candidate.confidence, facts.info.likely)),
     h("td", { class: "shares" }, candidate.score === null ? h("span", { class: "soft" }, "not scored") : bar(candidate, range)),
@@ -248,7 +248,7 @@ export class EntryPanel {
         options.replaceChildren(...found.words.map((one) => h("option", { value: one.word })));
       } });
     this.note = h("input", { name: "note", dir: "auto", autocomplete: "off" });
-    const form = h("form", { class: "card own", onsubmit: (/** @type {Event} */ event) => (event.preventDefault(), this.typed()) },
+    const form = h("form", { class: "card ownform", onsubmit: (/** @type {Event} */ event) => (event.preventDefault(), this.typed()) },
       labelled(h("span", {}, "Own translation ", kbd("T")), this.own),
       labelled(h("span", {}, "Note for the next decision ", kbd("C")), this.note),
       h("button", { type: "submit", class: "primary" }, "Save own translation"), options);

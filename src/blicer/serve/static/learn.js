@@ -45,7 +45,9 @@ export function learnView(root, signal) {
   const files = button("Download decisions (TSV)", async () => {
     const text = await api.decisionsFile().catch((error) => toast(sentence(error)));
     if (text === undefined) return;
-    h("a", { href: `data:text/tab-separated-values;charset=utf-8,${encodeURIComponent(text)}`, download: "decisions.tsv" }).click();
+    const file = URL.createObjectURL(new Blob([text], { type: "text/tab-separated-values" }));
+    h("a", { href: file, download: "decisions.tsv" }).click();
+    setTimeout(() => URL.revokeObjectURL(file), 10_000);
   }, { class: "quiet" });
   root.replaceChildren(h("section", { class: "learn" },
     h("header", { class: "headword" }, h("h1", { tabindex: "-1" }, "Learn"),

@@ -12,6 +12,7 @@ import { address, facts, go, language, languageName, note } from "./state.js";
 const MARGIN = 28;
 const LINE = 17;
 const DOT = 5;
+const REACH = 13; // what of a dot answers to the pointer
 
 /** @param {Box} one @param {Box} other */
 const overlap = (one, other) =>
@@ -19,7 +20,7 @@ const overlap = (one, other) =>
 
 /**
  * Places for labels, important words first: beside the dot where nothing else lies, else none.
- * @param {{x: number, y: number, width: number}[]} dots
+ * @param {{x: number, y: number, width: number, gap: number}[]} dots centres, widths of the labels, and their distance from the centre
  * @param {number} width
  * @param {number} height
  * @returns {({x: number, y: number, anchor: string} | null)[]}
@@ -27,7 +28,7 @@ const overlap = (one, other) =>
 export function placeLabels(dots, width, height) {
   const taken = dots.map(({ x, y }) => ({ left: x - DOT, right: x + DOT, top: y - DOT, bottom: y + DOT }));
   return dots.map((dot) => {
-    const gap = DOT + 4;
+    const gap = dot.gap;
     const places = [
       { x: dot.x + gap, y: dot.y + 5, anchor: "start", left: dot.x + gap },
       { x: dot.x - gap, y: dot.y + 5, anchor: "end", left: dot.x - gap - dot.width },
@@ -81,7 +82,7 @@ export function mapView(root, signal) {
 
   function draw() {
     const width = frame.clientWidth;
-    const height = Math.round(Math.max(320, Math.min(width * 0.66, innerHeight * 0.72)));
+    const height = Math.round(Math.max(320, Math.min(width * 0.66, innerHeight - 310)));
     if (!points.length || !width) return;
     measure.font = `15px ${getComputedStyle(document.body).fontFamily}`;
     const asked = points.find((one) => one.asked) ?? points[0];
@@ -98,6 +99,7 @@ export function mapView(root, signal) {
       x: MARGIN + ((one.x - across.low) / across.size) * (width - 2 * MARGIN),
       y: MARGIN + (1 - (one.y - down.low) / down.size) * (height - 2 * MARGIN),
       width: measure.measureText(one.word).width * (one.asked ? 1.3 : 1) + 4,
+      gap: one.asked ? REACH + 4 : DOT + 4,
     }));
     const labels = placeLabels(dots, width, height);
     const nodes = ordered.map((one, place) => {
@@ -110,7 +112,7 @@ export function mapView(root, signal) {
       return svg("a", {
         href: address({ view: "map", word: one.word, reverse, n: size.value }), class: `point ${one.side}${one.asked ? " asked" : ""}${label ? "" : " bare"}`,
         "aria-label": `${one.word}, ${languageName(reverse)}` },
-      svg("circle", { class: "reach", cx: x, cy: y, r: 14 }), dot,
+      svg("circle", { class: "reach", cx: x, cy: y, r: REACH }), dot,
       svg("text", { x: label?.x ?? x, y: label?.y ?? y - 10, "text-anchor": label?.anchor ?? "middle", lang: language(reverse) }, one.word));
     });
     // Later elements lie on top: the word asked for comes last.

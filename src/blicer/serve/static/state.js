@@ -11,7 +11,8 @@ import { api } from "./api.js";
 export const facts = { info: /** @type {any} */ (null) };
 
 export async function loadInfo() {
-  facts.info = await api.info();
+  const info = await api.info();
+  facts.info = { ...info, likely: info.likely ?? 0 };
   dispatchEvent(new CustomEvent("info"));
   return facts.info;
 }
