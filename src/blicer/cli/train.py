@@ -381,8 +381,8 @@ def train_multilingual(
     prepared = blicer.prepare_multilingual(loaded, lexicons, chosen, pairs=wanted or None, **how)
     for pair, one in prepared.items():
         translator, folder = one.translator(), output / "-".join(pair)
-        both = [Path(files[language]) for language in pair]
-        translator.details["vectors"] = options.vector_files(*both, max_words, keep_case)
+        read = (Path(files[pair[0]]), Path(files[pair[1]]), max_words, keep_case)
+        translator.details["vectors"] = options.vector_files(*read)
         translator.save(folder)
         note(f"wrote {folder}; mixing weights: {translator.mixture}")
     shutil.rmtree(work, ignore_errors=True)

@@ -261,10 +261,8 @@ def _refused(_: Request, error: Exception) -> Response:
 
 
 def _sentence(_: Request, error: Exception) -> Response:
-    status = (
-        409 if isinstance(error, Busy) else 501 if isinstance(error, MissingDependency) else 400
-    )
-    return _error(status, str(error))
+    special: dict[type[Exception], int] = {Busy: 409, MissingDependency: 501}
+    return _error(special.get(type(error), 400), str(error))
 
 
 def _error(status: int, sentence: str) -> Response:

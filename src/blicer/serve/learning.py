@@ -113,14 +113,15 @@ class Learner:
 
     def report(self) -> dict[str, Any]:
         """How far it is, and what the last learning changed as far as that is computed."""
-        changes = self._changes()
+        changes, now = self._changes(), self._lookup.translator.details.get("expected")
+        learned = self._before is not None or self.can_go_back
         return {
             "state": self._state,
             "message": self._message,
             "progress": round(self._progress, 3),
             "started": self._started,
-            "expected_before": self._expected_before(),
-            "expected_after": self._lookup.translator.details.get("expected"),
+            "expected_before": self._expected_before() if learned else now,
+            "expected_after": now if learned else None,
             "changes": changes[:MOST_CHANGES],
             "n_changes": len(changes),
             "can_go_back": self.can_go_back and self._state != "running",
@@ -217,7 +218,8 @@ class Learner:
             env={**os.environ, "PYTHONIOENCODING": "utf-8", "COLUMNS": "500"},
         )
         self._process = process
-        assert process.stdin is not None and process.stderr is not None
+        assert process.stdin is not None
+        assert process.stderr is not None
         last: deque[str] = deque(maxlen=LAST_LINES)
         pace = Pace()
         with process:
