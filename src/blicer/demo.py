@@ -87,6 +87,7 @@ def run(
     with timed("evaluating on the test dictionary"):
         results = measure(pair, procrustes, translator, bootstrap)
     with timed("writing the translator and a dictionary"):
+        translator.details["vectors"] = {"starter": True, "max_words": words}
         translator.save(output / TRANSLATOR)
         induced = induce(translator, output / DICTIONARY, words=dictionary_words, k=3)
     results["dictionary"] = {"words": induced.words, "entries": induced.entries}

@@ -24,6 +24,9 @@ def serve(
     decisions: Annotated[
         Path | None, Option(help="File of decisions; by default TRANSLATOR.decisions.sqlite.")
     ] = None,
+    vectors: Annotated[
+        tuple[Path, Path] | None, Option(help="What it was trained on, if moved since: two files.")
+    ] = None,
 ) -> None:
     """Look at a dictionary, correct it, and learn from the corrections: a page and an API.
 
@@ -32,6 +35,7 @@ def serve(
     Example: `blicer serve en-fr`
     """
     from blicer.serve import app as served
+    from blicer.serve import learning
     from blicer.serve.guard import is_loopback
     from blicer.serve.lookup import Lookup
     from blicer.serve.store import Store
@@ -44,10 +48,13 @@ def serve(
         raise InputError(f"--host {host} lets other machines in: give a --token for them")
     listening = served.listen(host, port)
     with listening:
-        store = Store(decisions or served.beside(translator, "decisions.sqlite"))
+        store = Store(decisions or learning.beside(translator, "decisions.sqlite"))
         try:
+            learning.recover(translator)
             lookup = Lookup.load(translator)
-            web = served.create_app(lookup, store, host=host, token=token)
+            web = served.create_app(
+                *(translator, lookup, store), host=host, token=token, vectors=vectors
+            )
             note(f"decisions: {store.path} ({len(store)} so far)")
             note(f"open {served.address(listening, token)} (ctrl-C stops)")
             config = uvicorn.Config(

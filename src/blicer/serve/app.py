@@ -17,9 +17,9 @@ from urllib.parse import quote
 
 import blicer
 from blicer.errors import BlicerError, MissingDependency
-from blicer.files import followed
 from blicer.languages import autonym
 from blicer.pages import needed
+from blicer.serve.learning import Busy, Learner
 from blicer.serve.lookup import (
     BACKGROUND,
     STREAMED,
@@ -123,8 +123,11 @@ class Nothing(Body):
 class Server:
     """The translator in use, the decisions, and the thread that computes."""
 
-    def __init__(self, lookup: Lookup, store: Store) -> None:
+    def __init__(
+        self, folder: Path, lookup: Lookup, store: Store, vectors: Sequence[Path] | None
+    ) -> None:
         self.lookup, self.store, self.worker = lookup, store, Worker()
+        self.learner = Learner(folder, store, lookup, self.use, vectors)
         self.pictures: dict[str, str] = {}
         self._drawing = threading.Lock()
 
@@ -147,6 +150,7 @@ class Server:
         self.worker.submit(step, priority=BACKGROUND)
 
     def stop(self) -> None:
+        self.learner.stop()
         self.worker.stop()
         self.store.close()
 
@@ -163,6 +167,8 @@ class Server:
             raise Refused(503, "the server is busy; try again")
         lookup = self.lookup
         rows = list(lookup.rows(words, reverse).values())
+        if words and lookup.remembers(rows, reverse):
+            return await asyncio.to_thread(run)  # behind nothing
         asked = (lookup.translator, reverse)
         future: Future[Result] = self.worker.submit(run, rows=rows, asked=asked, priority=priority)
         try:
@@ -204,17 +210,17 @@ def address(listening: socket.socket, token: str | None) -> str:
     return f"http://{host}:{port}/" + (f"#token={quote(token)}" if token else "")
 
 
-def beside(translator: Path, ending: str) -> Path:
-    """A file or folder beside the translator's, which is replaced as a whole when it learns."""
-    folder = followed(translator).absolute()
-    return folder.with_name(f"{folder.name}.{ending}")
-
-
 def create_app(
-    lookup: Lookup, store: Store, *, host: str = "127.0.0.1", token: str | None = None
+    folder: Path,
+    lookup: Lookup,
+    store: Store,
+    *,
+    host: str = "127.0.0.1",
+    token: str | None = None,
+    vectors: Sequence[Path] | None = None,
 ) -> FastAPI:
-    """The application for one translator."""
-    server = Server(lookup, store)
+    """The application for the translator in ``folder``; ``vectors``: see ``Learner``."""
+    server = Server(folder, lookup, store, vectors)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -255,7 +261,8 @@ def _refused(_: Request, error: Exception) -> Response:
 
 
 def _sentence(_: Request, error: Exception) -> Response:
-    return _error(501 if isinstance(error, MissingDependency) else 400, str(error))
+    special: dict[type[Exception], int] = {Busy: 409, MissingDependency: 501}
+    return _error(special.get(type(error), 400), str(error))
 
 
 def _error(status: int, sentence: str) -> Response:
@@ -352,9 +359,7 @@ def _add_routes(app: FastAPI, server: Server) -> None:
         lookup = server.lookup
         found = lookup.known_entry(word, reverse=reverse)
         if found is None:
-            found = await server.compute(
-                lambda: lookup.entry(word, reverse=reverse), words=[word], reverse=reverse
-            )
+            found = await server.compute(lambda: lookup.entry(word, reverse=reverse))
         decided = [one.to_dict() for one in server.store.on_word(word, reverse=reverse)]
         candidates = [
             {**one, "decision": server.store.on_pair(word, one["word"], reverse=reverse)}
@@ -434,6 +439,23 @@ def _add_routes(app: FastAPI, server: Server) -> None:
             media_type="text/tab-separated-values; charset=utf-8",
             headers={"content-disposition": 'attachment; filename="decisions.tsv"'},
         )
+
+    @app.post("/learn", status_code=202)
+    def learn(_: Nothing) -> dict[str, Any]:
+        """Train again with accepted and corrected pairs as seeds and rejected ones as negatives."""
+        server.learner.start()
+        return server.learner.report()
+
+    @app.get("/learn")
+    def learning() -> dict[str, Any]:
+        """How far the learning is, and what it changed."""
+        return server.learner.report()
+
+    @app.post("/learn/back", status_code=202)
+    def back(_: Nothing) -> dict[str, Any]:
+        """Return to the translator before the last learning."""
+        server.learner.back()
+        return server.learner.report()
 
     @app.get("/pictures/{name}.svg", include_in_schema=False)
     def picture(name: Literal["reliability", "risk-coverage", "lambda"]) -> Response:
@@ -572,7 +594,7 @@ def _info(server: Server) -> dict[str, Any]:
         if measured is None
         else {key: asdict(measured)[key] for key in ("bins", "curve", "error")},
         "details": {
-            key: len(value) if key == "suspects" else value for key, value in details.items()
+            key: value for key, value in details.items() if key not in ("suspects", "learned")
         },
         "seeds": len(translator.seeds),
         "decisions": server.store.counts(),
@@ -581,6 +603,7 @@ def _info(server: Server) -> dict[str, Any]:
             "done": sum(done),
             "total": sum(one.total for one in lookup.dictionaries),
         },
+        "learn": server.learner.report(),
     }
 
 

@@ -15,7 +15,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
@@ -70,17 +69,19 @@ class Remembered:
 
 
 class RememberingTranslator(Translator):
-    """A translator that ranks a word once."""
+    """A translator that ranks a word once, for one thread at a time."""
 
-    @cached_property
-    def rankings(self) -> Remembered:
-        return Remembered(MOST_RANKINGS)
+    def __init__(self, *given: Any, **more: Any) -> None:
+        super().__init__(*given, **more)
+        self.rankings = Remembered(MOST_RANKINGS)
+        self._ranking = threading.Lock()  # tokenizers are not safe in threads
 
     def rank(self, queries: Any, *, reverse: bool = False) -> Ranking:
         rows = [int(row) for row in queries]
         found = {row: self.rankings.get((row, reverse)) for row in rows}
         if new := [row for row, one in found.items() if one is None]:
-            ranking = super().rank(new, reverse=reverse)
+            with self._ranking:
+                ranking = super().rank(new, reverse=reverse)
             columns = (ranking.indices.astype(np.int32), ranking.scores, ranking.parts)
             sure = ranking.confidence if ranking.confidence is not None else ranking.scores * np.nan
             for row, *values in zip(new, *columns, sure, strict=True):
@@ -224,6 +225,7 @@ class Lookup:
 
     def __init__(self, translator: RememberingTranslator, words: int = DICTIONARY_WORDS) -> None:
         self.translator = translator
+        self.words = words
         self.sides: tuple[Embeddings, Embeddings] = (translator.source, translator.target)
         self.dictionaries = tuple(Dictionary(min(words, len(side))) for side in self.sides)
         self._completions: list[Completion | None] = [None, None]
@@ -267,6 +269,10 @@ class Lookup:
         """The entry of a word that was asked for before."""
         found: dict[str, Any] | None = self._entries.get((word, reverse))
         return found
+
+    def remembers(self, rows: Iterable[int], reverse: bool) -> bool:
+        """Whether all of these words were ranked before, so that nothing is computed."""
+        return all(self.translator.rankings.get((row, reverse)) is not None for row in rows)
 
     @property
     def cached(self) -> int:
