@@ -80,7 +80,7 @@ function drawFrame() {
       name === "learn" && learn.state === "running" && h("span", { class: "dot", title: "learning" }))));
   const direction = /** @type {HTMLButtonElement} */ (byId("direction"));
   direction.disabled = false;
-  direction.replaceChildren(h("bdi", {}, languageName(reverse)), h("span", { class: "arrow" }, "→"), h("bdi", {}, languageName(reverse, true)));
+  direction.replaceChildren(h("bdi", {}, languageName(reverse)), h("span", { class: "arrow" }, "→"), h("bdi", {}, languageName(reverse, true)), h("span", { class: "arrow" }, "⇄"));
   direction.setAttribute("aria-label", `Direction: ${languageName(reverse)} to ${languageName(reverse, true)}. Switch.`);
 }
 

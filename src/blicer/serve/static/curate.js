@@ -54,7 +54,7 @@ export function curateView(root, signal) {
   root.replaceChildren(h("section", { class: "curate" },
     h("h1", { class: "hidden", tabindex: "-1" }, "Curate"),
     h("div", { class: "queue" }, tabs, h("div", { class: "steps-row" }, progress, previous, following)),
-    explained, hints, panel.root,
+    explained, hints, h("div", { class: "last" }, decisionList(signal, 1)), panel.root,
     h("div", { class: "columns" },
       h("div", { class: "card main" }, h("div", { class: "cardhead" }, h("h2", {}, "Last decisions"), button("Undo last", () => undo(), { class: "small quiet", "aria-keyshortcuts": "u" })), decisionList(signal)),
       h("div", { class: "card side" }, h("h2", {}, "This session"), labelled("Sign decisions as", who), learn))));

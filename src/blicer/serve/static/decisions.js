@@ -118,12 +118,12 @@ function row(item) {
   );
 }
 
-/** A list of the last decisions that keeps itself up to date. @param {AbortSignal} signal */
-export function decisionList(signal) {
-  const list = h("ol", { class: "decisions", "aria-label": "Last decisions" });
+/** A list of the last decisions that keeps itself up to date. @param {AbortSignal} signal @param {number} [most] */
+export function decisionList(signal, most = SHOWN) {
+  const list = h("ol", { class: "decisions", "aria-label": most > 1 ? "Last decisions" : "Last decision" });
   const draw = () => {
-    list.replaceChildren(...items.slice(0, SHOWN).map(row));
-    if (!items.length) list.append(h("li", { class: "soft" }, "None yet."));
+    list.replaceChildren(...items.slice(0, most).map(row));
+    if (!items.length) list.append(h("li", { class: "soft" }, most > 1 ? "None yet." : "No decision yet."));
   };
   addEventListener("decisions", draw, { signal });
   draw();

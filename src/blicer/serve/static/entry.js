@@ -13,6 +13,7 @@ import { address, facts, language, languageName } from "./state.js";
  */
 
 const SHOWN = 8;
+const FORMS = 4;
 const ORDINALS = new Intl.PluralRules("en", { type: "ordinal" });
 /** @type {Record<string, string>} */
 const SUFFIXES = { one: "st", two: "nd", few: "rd", other: "th" };
@@ -187,7 +188,8 @@ export class EntryPanel {
       verdict && verdict !== "skip" && h("span", { class: `badge ${verdict}` }, waiting ? this.waitingText(waiting) : VERDICTS[verdict]),
       moved !== 0 && h("span", { class: "moved", title: "places moved by your weights" }, moved > 0 ? `▲${moved}` : `▼${-moved}`),
       h("span", { class: "under" }, candidate.rank === null ? "not in the vocabulary" : `rank ${whole(candidate.rank)}`,
-        ...(candidate.forms.length ? [" · also ", ...candidate.forms.flatMap((form, at) => [at ? ", " : "", word(form, there)])] : []))),
+        ...(candidate.forms.length ? [" · also ", ...candidate.forms.slice(0, FORMS).flatMap((form, at) => [at ? ", " : "", word(form, there)])] : []),
+        candidate.forms.length > FORMS && h("span", { title: candidate.forms.slice(FORMS).join(", ") }, ` and ${candidate.forms.length - FORMS} more`))),
     h("td", { class: "confidence" }, confidence(candidate.confidence, facts.info.likely)),
     h("td", { class: "shares" }, candidate.score === null ? h("span", { class: "soft" }, "not scored") : bar(candidate, range)),
     h("td", { class: "n back" }, h("span", { class: "hidden" }, "way back: "), ordinal(candidate.back_rank)),

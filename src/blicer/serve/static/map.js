@@ -20,14 +20,16 @@ const overlap = (one, other) =>
 
 /**
  * Places for labels, important words first: beside the dot where nothing else lies, else none.
+ * Only the very first has a label in any case.
  * @param {{x: number, y: number, width: number, gap: number}[]} dots centres, widths of the labels, and their distance from the centre
  * @param {number} width
  * @param {number} height
  * @returns {({x: number, y: number, anchor: string} | null)[]}
  */
 export function placeLabels(dots, width, height) {
+  /** @type {Box[]} */
   const taken = dots.map(({ x, y }) => ({ left: x - DOT, right: x + DOT, top: y - DOT, bottom: y + DOT }));
-  return dots.map((dot) => {
+  return dots.map((dot, rank) => {
     const gap = dot.gap;
     const places = [
       { x: dot.x + gap, y: dot.y + 5, anchor: "start", left: dot.x + gap },
@@ -42,9 +44,12 @@ export function placeLabels(dots, width, height) {
       taken.push(box);
       return place;
     }
-    return null;
+    return rank ? null : { x: dot.x, y: dot.y - dot.gap, anchor: "middle" };
   });
 }
+
+/** Words of each language unless told otherwise: what labels have room for. */
+const usual = () => (innerWidth < 720 ? 10 : 30);
 
 /** @param {HTMLElement} root @param {AbortSignal} signal */
 export function mapView(root, signal) {
@@ -53,7 +58,7 @@ export function mapView(root, signal) {
   let shown = { text: "", reverse: false, n: 30 };
   const title = h("h1", { tabindex: "-1" });
   const frame = h("div", { class: "map card flush" });
-  const size = h("input", { type: "range", min: 10, max: 80, step: 10, "aria-label": "Number of words", onchange: () => {
+  const size = h("input", { type: "range", min: 10, max: 80, step: 10, "aria-label": "Number of words of each language", onchange: () => {
     note({ n: size.value });
     load();
   } });
@@ -124,7 +129,7 @@ export function mapView(root, signal) {
   return {
     /** @param {import("./state.js").Route} route */
     async show({ word: text, reverse, params }) {
-      size.value = params.get("n") ?? "30";
+      size.value = params.get("n") ?? String(usual());
       shown = { text, reverse, n: Number(size.value) };
       if (!text) {
         title.replaceChildren("Map");
