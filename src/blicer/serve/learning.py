@@ -260,8 +260,10 @@ class Pace:
                 self.total = int(words[-1]) + 1
 
     def share(self) -> float:
+        if not self.fits:
+            return 0.0
         inside = min(0.95, (time.monotonic() - self.began) / self.last)
-        return min(0.98, (max(0, self.fits - 1) + inside) / self.total)
+        return min(0.98, (self.fits - 1 + inside) / self.total)
 
 
 def _read_lines(stream: Any, last: deque[str], pace: Pace) -> None:
