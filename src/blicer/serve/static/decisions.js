@@ -46,6 +46,7 @@ function send(item) {
       Object.assign(item, await api.decide({ source, target, verdict, reverse, note, who }), { state: "saved" });
       announce(`Saved: ${item.source}, ${item.target} ${VERDICTS[item.verdict]}.`);
       others.postMessage("saved");
+      dispatchEvent(new CustomEvent("saved", { detail: item }));
     } catch (error) {
       Object.assign(item, { state: "failed", error: sentence(error) });
       announce(`Not saved: ${item.source}, ${item.target}. ${item.error}`);

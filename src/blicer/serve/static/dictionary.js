@@ -208,12 +208,19 @@ export function dictionaryView(root, signal) {
   async function judge(verdict) {
     const row = rowAt(active);
     if (!row || row.target === null) return;
-    const saved = decide({ source: row.source, target: row.target, verdict, reverse });
+    const sent = decide({ source: row.source, target: row.target, verdict, reverse });
     move(active + 1);
-    const item = await saved;
-    if (item.state === "failed") return toast(`Not saved: ${row.source} → ${row.target}. ${item.error}`);
-    row.decision = item.verdict;
-    redraw();
+    const item = await sent;
+    if (item.state === "failed") toast(`Not saved: ${row.source} → ${row.target}. ${item.error}`);
+  }
+
+  /** The server has acknowledged a decision. @param {Event} event */
+  function saved(event) {
+    /** @type {import("./decisions.js").Item} */
+    const item = /** @type {CustomEvent} */ (event).detail;
+    for (const rows of pages.values())
+      for (const row of rows === "asked" ? [] : rows)
+        if (row.source === item.source && row.target === item.target && item.reverse === reverse) row.decision = item.verdict;
   }
 
   /** Ask again for the pages that are known, without moving. */
@@ -229,6 +236,7 @@ export function dictionaryView(root, signal) {
   }, 3000);
   signal.addEventListener("abort", () => clearInterval(polling));
   addEventListener("undone", refresh, { signal });
+  addEventListener("saved", saved, { signal });
 
   return {
     /** @param {import("./state.js").Route} route */

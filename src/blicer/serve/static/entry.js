@@ -38,6 +38,7 @@ export class EntryPanel {
     this.title = h("h1", { tabindex: "-1" });
     addEventListener("decisions", () => this.entry && this.draw(), { signal });
     addEventListener("undone", () => this.refresh(), { signal });
+    addEventListener("saved", (event) => this.saved(/** @type {CustomEvent} */ (event).detail), { signal });
   }
 
   /** @param {string} text @param {boolean} reverse @param {Promise<Entry>} [prefetched] */
@@ -275,28 +276,32 @@ export class EntryPanel {
     own.value = "";
     this.title.focus();
     if (offered) return this.judge(offered, "accept", false);
-    this.save(text, "correct", null);
+    this.save(text, "correct");
     this.hooks.decided?.("correct", false);
   }
 
-  /**
-   * @param {string} target @param {Verdict} verdict @param {Candidate | null} candidate
-   */
-  async save(target, verdict, candidate) {
+  /** The server has acknowledged a decision, perhaps after a retry. @param {import("./decisions.js").Item} item */
+  saved(item) {
+    if (item.source !== this.entry?.word || item.reverse !== this.reverse) return;
+    const candidate = this.entry.candidates.find((one) => one.word === item.target);
+    if (candidate && item.verdict !== "skip") candidate.decision = item.verdict;
+    this.refresh();
+  }
+
+  /** @param {string} target @param {Verdict} verdict */
+  async save(target, verdict) {
     const { entry, reverse } = this;
     if (!entry) return;
     const text = this.note?.value.trim() ?? "";
     if (this.note) this.note.value = "";
     const item = await decide({ source: entry.word, target, verdict, reverse, note: text });
-    if (item.state === "failed") return toast(`Not saved: ${entry.word} → ${target}. ${item.error}`);
-    if (candidate) candidate.decision = item.verdict;
-    if (this.entry === entry) this.refresh();
+    if (item.state === "failed") toast(`Not saved: ${entry.word} → ${target}. ${item.error}`);
   }
 
   /** @param {Candidate} candidate @param {Verdict} verdict @param {boolean} stay */
   judge(candidate, verdict, stay) {
     const known = this.waiting(candidate)?.verdict ?? candidate.decision;
-    if (known !== verdict) this.save(candidate.word, verdict, candidate);
+    if (known !== verdict) this.save(candidate.word, verdict);
     if (stay && verdict === "reject") this.select(this.selected + 1);
     this.hooks.decided?.(verdict, stay);
   }
@@ -323,7 +328,7 @@ export class EntryPanel {
   skip() {
     const first = this.candidates[0];
     if (!this.entry || !first) return;
-    this.save(first.word, "skip", null);
+    this.save(first.word, "skip");
     this.hooks.decided?.("skip", false);
   }
 
