@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import threading
+import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -110,6 +111,8 @@ def running(folder: Path, store: Path, **options: Any) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def base(folder: Path) -> Iterator[str]:
     with running(folder, folder.with_name("decisions.sqlite")) as address:
+        while not Api(address).get("/info")["dictionary"]["ready"]:
+            time.sleep(0.05)
         yield address
 
 
@@ -443,6 +446,28 @@ def test_curation_by_keyboard_alone(open_page: Open, api: Api) -> None:
     assert len(api.decisions()) == 3
     page.reload()
     at(3)
+
+
+def test_fast_fingers_skip_no_word(open_page: Open, api: Api) -> None:
+    words = [row["source"] for row in api.get("/queue", kind="frequent", limit=50)["rows"]]
+    page = open_page("view=curate&kind=frequent")
+    expect(page.locator(".entry h1")).to_have_text(words[0])
+    for _ in range(8):
+        page.keyboard.press("a", delay=0)
+    page.wait_for_function("() => !document.querySelector('.saving')")
+    page.wait_for_timeout(200)
+    place = words.index(page.locator(".entry h1").inner_text())
+    assert place > 0
+    assert {source for source, _, _ in api.decisions()} == set(words[:place])
+
+
+def test_keys_work_on_a_keyboard_of_another_script(open_page: Open, api: Api) -> None:
+    page = open_page(entry("水"))
+    first = shown(page)[0]
+    press = "dispatchEvent(new KeyboardEvent('keydown', {key: 'ф', code: 'KeyA', bubbles: true}))"
+    page.evaluate(f"document.body.{press}")
+    expect(candidate(page, first).locator(".badge.accept")).to_have_text("accepted")
+    assert api.decisions() == [("水", first, "accept")]
 
 
 def test_learn_and_go_back(open_page: Open, api: Api) -> None:

@@ -4,18 +4,18 @@ import { ApiError, setToken, takeToken } from "./api.js";
 import { curateView } from "./curate.js";
 import { loadDecisions, retryAll, undo, unsaved } from "./decisions.js";
 import { dictionaryView } from "./dictionary.js";
-import { announce, button, byId, count, h, isTyping, kbd, labelled, sentence } from "./dom.js";
+import { announce, button, byId, count, h, isTyping, kbd, keyName, labelled, sentence, toast } from "./dom.js";
 import { entryView } from "./entry.js";
 import { learnView } from "./learn.js";
 import { mapView } from "./map.js";
 import { adoptWeights } from "./mixing.js";
 import { reportView } from "./report.js";
 import { startSearch } from "./search.js";
-import { address, facts, go, languageName, loadInfo, route, settings } from "./state.js";
+import { address, arrive, facts, go, languageName, loadInfo, route, settings } from "./state.js";
 
 /**
  * @typedef {{show: (route: import("./state.js").Route) => Promise<void>, refresh: () => void,
- *   key: (event: KeyboardEvent) => boolean, swap: () => string}} View
+ *   key: (key: string) => boolean, swap: () => string}} View
  */
 
 /** @type {Record<string, {label: string, make: (root: HTMLElement, signal: AbortSignal) => any}>} */
@@ -38,7 +38,7 @@ const KEYS = [
   [["A"], "accept what is selected"],
   [["R"], "reject what is selected"],
   [["X"], "reject and stay with the word"],
-  [["1", "9"], "accept that candidate"],
+  [["1–9"], "accept that candidate"],
   [["T"], "type an own translation; Enter saves, Esc leaves"],
   [["C"], "note for the next decision"],
   [["S"], "skip the word in its queue"],
@@ -48,12 +48,15 @@ const KEYS = [
 /** @type {Record<string, string>} */
 const JUMPS = { w: "entry", m: "map", d: "dictionary", c: "curate", l: "learn", r: "report" };
 
+const LOOK_EVERY = 5000; // milliseconds
+
 const main = byId("main");
 /** @type {{name: string, view: View, end: AbortController} | null} */
 let current = null;
 
 /** Draw the view of the address. */
 async function show() {
+  arrive();
   const wanted = route();
   const name = wanted.view in VIEWS ? wanted.view : "entry";
   const first = current === null;
@@ -101,6 +104,14 @@ async function refresh() {
   }
 }
 
+/** Say when a learning that was under way has ended, whatever is on screen. */
+async function watchLearning() {
+  if (facts.info?.learn.state !== "running" || document.hidden) return;
+  await refresh();
+  if (facts.info.learn.state !== "running" && current?.name !== "learn")
+    toast(`Learning is ${facts.info.learn.state}.`, { label: "See what changed", run: () => go({ view: "learn" }) });
+}
+
 function drawBanner() {
   const banner = byId("banner");
   const lost = unsaved().filter((item) => item.state === "failed");
@@ -142,19 +153,19 @@ let waitsForJump = false;
 /** @param {KeyboardEvent} event */
 function keys(event) {
   if (event.defaultPrevented || event.isComposing || event.ctrlKey || event.metaKey || event.altKey || help.open) return;
-  if (isTyping(event.target) || settings.get("keys") === "off" && /^.$/u.test(event.key) && event.key !== "?") return;
+  const key = keyName(event);
+  if (isTyping(event.target) || (settings.get("keys") === "off" && key.length === 1 && key !== "?")) return;
   if (event.target instanceof HTMLInputElement && event.target.type === "range" && event.key.startsWith("Arrow")) return;
   if (waitsForJump) {
     waitsForJump = false;
-    if (JUMPS[event.key]) return event.preventDefault(), go({ view: JUMPS[event.key] });
+    if (JUMPS[key]) return event.preventDefault(), go({ view: JUMPS[key] });
   }
-  if (event.key === "/") byId("search").focus();
-  else if (event.key === "?") showHelp();
-  else if (event.key === "u") undo();
-  else if (event.key === "g") waitsForJump = true;
-  else if (current?.view.key(event)) { /* the view's own */ }
-  else if (event.key === "d") switchDirection();
-  else return;
+  if (key === "/") byId("search").focus();
+  else if (key === "?") showHelp();
+  else if (key === "u") undo();
+  else if (key === "g") waitsForJump = true;
+  else if (key === "d") switchDirection();
+  else if (!current?.view.key(key)) return;
   event.preventDefault();
 }
 
@@ -200,6 +211,7 @@ addEventListener("decisions", drawBanner);
 addEventListener("keydown", keys);
 addEventListener("focus", refresh);
 addEventListener("stale", refresh);
+setInterval(watchLearning, LOOK_EVERY);
 document.addEventListener("visibilitychange", refresh);
 addEventListener("beforeunload", (event) => unsaved().length && event.preventDefault());
 byId("direction").addEventListener("click", switchDirection);

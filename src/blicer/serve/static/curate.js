@@ -24,6 +24,7 @@ export function curateView(root, signal) {
   let place = 0;
   let left = 0;
   let ended = false;
+  let turn = 0; // counts queues shown
   /** @type {QueueRow[]} */
   let rows = [];
   /** @type {Set<string>} words of this queue that were decided in this tab */
@@ -76,11 +77,11 @@ export function curateView(root, signal) {
   }, { signal });
 
   async function load() {
-    const asked = `${kind} ${reverse}`;
+    const asked = turn;
     // Decided words have left the server's queue, so the next page begins after the open ones.
     const open = rows.filter((row) => !done.has(row.source)).length;
     const answer = await api.queue(kind, reverse, open, PAGE);
-    if (asked !== `${kind} ${reverse}`) return;
+    if (asked !== turn) return;
     const known = new Set(rows.map((row) => row.source));
     const fresh = answer.rows.filter((row) => !known.has(row.source));
     rows.push(...fresh);
@@ -101,8 +102,11 @@ export function curateView(root, signal) {
     progress.textContent = row ? `${whole(Math.max(0, left))} left` : "";
     if (!row) {
       panel.entry = null;
+      panel.busy = false;
+      const { ready } = facts.info.dictionary;
       panel.root.replaceChildren(h("div", { class: "card empty" }, h("h2", {}, rows.length ? "All done." : "Nothing waits here."),
-        h("p", {}, "Take another queue, or let the translator learn from your decisions.")));
+        h("p", {}, ready ? "Take another queue, or let the translator learn from your decisions." : "The dictionary is still being computed: more words will come."),
+        !ready && button("Look again", () => dispatchEvent(new Event("hashchange")))));
       announce("The queue is empty.");
       return;
     }
@@ -116,17 +120,16 @@ export function curateView(root, signal) {
       }
     const entry = prefetched.get(row.source);
     prefetched.delete(row.source);
-    const focused = document.activeElement;
-    const keep = focused && focused !== document.body && !panel.root.contains(focused);
     await panel.show(row.source, reverse, entry);
     const at = panel.candidates.findIndex((one) => one.word === row.target);
     if (at > 0) panel.select(at);
-    if (!keep) panel.title.focus({ preventScroll: true });
+    if (document.activeElement === document.body) panel.title.focus({ preventScroll: true });
     if (panel.root.getBoundingClientRect().top < 0) panel.root.scrollIntoView({ block: "start" });
   }
 
   /** @param {number} by */
   async function step(by) {
+    panel.busy = true; // until the word of the new place is shown, no key may decide
     place = Math.max(0, Math.min(place + by, rows.length));
     if (place + AHEAD > rows.length && !ended)
       await load().catch((error) => announce(sentence(error)));
@@ -151,12 +154,16 @@ export function curateView(root, signal) {
       prefetched.clear();
       drawQueue();
       drawLearn();
+      const own = (turn += 1);
+      panel.busy = true;
       try {
         await load();
       } catch (error) {
+        if (own !== turn) return;
         panel.root.replaceChildren(h("p", { class: "failure" }, sentence(error), " ", button("Try again", () => this.show(route))));
         return;
       }
+      if (own !== turn) return; // another queue was asked for meanwhile
       place = Math.max(0, rows.findIndex((row) => row.source === route.word));
       await draw();
     },
@@ -164,11 +171,12 @@ export function curateView(root, signal) {
       prefetched.clear();
       panel.refresh();
     },
-    key(/** @type {KeyboardEvent} */ event) {
-      if (event.key === "n" || event.key === "ArrowRight") step(1);
-      else if (event.key === "p" || event.key === "ArrowLeft") step(-1);
-      else if (event.key === "s") panel.skip();
-      else return panel.key(event);
+    key(/** @type {string} */ key) {
+      if (panel.busy) return true;
+      if (key === "n" || key === "ArrowRight") step(1);
+      else if (key === "p" || key === "ArrowLeft") step(-1);
+      else if (key === "s") panel.skip();
+      else return panel.key(key);
       return true;
     },
     swap: () => "",

@@ -83,7 +83,7 @@ export async function undo(item = items.find((one) => one.state !== "undoing")) 
       return changed();
     }
   }
-  items = items.filter((one) => one !== item);
+  items = items.filter((one) => one !== item && (one.id === null || one.id !== item.id));
   announce(`Undone: ${item.source}, ${item.target}.`);
   changed();
   dispatchEvent(new CustomEvent("undone", { detail: item }));

@@ -248,10 +248,10 @@ export function dictionaryView(root, signal) {
       await restart();
     },
     refresh,
-    key(/** @type {KeyboardEvent} */ event) {
+    key(/** @type {string} */ key) {
       if (!body.contains(document.activeElement)) return false;
-      if (event.key === "a") judge("accept");
-      else if (event.key === "r") judge("reject");
+      if (key === "a") judge("accept");
+      else if (key === "r") judge("reject");
       else return false;
       return true;
     },

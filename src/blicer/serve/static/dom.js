@@ -123,12 +123,12 @@ export function announce(text) {
 }
 
 /**
- * Show an error until it is closed or its action is taken.
+ * Show an error for a while, or news with something to do until it is done or closed.
  * @param {string} text
  * @param {{label: string, run: () => void}} [action]
  */
 export function toast(text, action) {
-  const node = h("div", { class: "toast" }, h("span", {}, text));
+  const node = h("div", { class: action ? "toast news" : "toast" }, h("span", {}, text));
   const close = () => node.remove();
   if (action) node.append(button(action.label, () => (close(), action.run())));
   node.append(button("✕", close, { class: "close", "aria-label": "Close" }));
@@ -138,6 +138,18 @@ export function toast(text, action) {
 
 /** @param {unknown} error */
 export const sentence = (error) => (error instanceof Error ? error.message : String(error));
+
+/**
+ * The key as our shortcuts name it: the Latin letter of its place on a keyboard of another script,
+ * the digit also where digits need Shift.
+ * @param {KeyboardEvent} event
+ */
+export function keyName(event) {
+  const [, letter, digit] = /^(?:Key([A-Z])|Digit([1-9]))$/.exec(event.code) ?? [];
+  if (digit && !event.shiftKey) return digit;
+  if (letter && !/^[a-z]$/i.test(event.key)) return letter.toLowerCase();
+  return event.key.length === 1 ? event.key.toLowerCase() : event.key;
+}
 
 /** Whether keys typed now belong to a form field. @param {EventTarget | null} target */
 export function isTyping(target) {

@@ -13,7 +13,7 @@ import { address, facts, language, languageName } from "./state.js";
  */
 
 const SHOWN = 8;
-const FORMS = 4;
+const FORMS = 3;
 const ORDINALS = new Intl.PluralRules("en", { type: "ordinal" });
 /** @type {Record<string, string>} */
 const SUFFIXES = { one: "st", two: "nd", few: "rd", other: "th" };
@@ -35,6 +35,8 @@ export class EntryPanel {
     this.reverse = false;
     this.selected = 0;
     this.all = false;
+    /** Whether another word is on its way to the screen. */
+    this.busy = false;
     this.title = h("h1", { tabindex: "-1" });
     addEventListener("decisions", () => this.entry && this.draw(), { signal });
     addEventListener("undone", () => this.refresh(), { signal });
@@ -45,6 +47,7 @@ export class EntryPanel {
   async show(text, reverse, prefetched) {
     this.wanted = `${reverse}\n${text}`;
     const wanted = this.wanted;
+    this.busy = true;
     this.root.setAttribute("aria-busy", "true");
     let entry;
     try {
@@ -55,7 +58,10 @@ export class EntryPanel {
       this.root.replaceChildren(h("p", { class: "failure" }, sentence(error), " ", button("Try again", () => this.show(text, reverse))));
       return;
     } finally {
-      this.root.removeAttribute("aria-busy");
+      if (wanted === this.wanted) {
+        this.busy = false;
+        this.root.removeAttribute("aria-busy");
+      }
     }
     if (wanted !== this.wanted) return; // another word was asked for meanwhile
     this.entry = entry;
@@ -332,20 +338,21 @@ export class EntryPanel {
     this.hooks.decided?.("skip", false);
   }
 
-  /** Whether the key was one of ours. @param {KeyboardEvent} event */
-  key(event) {
+  /** Whether the key was one of ours. @param {string} key */
+  key(key) {
+    if (this.busy) return true; // meant for a word that is not on screen yet
     const list = this.candidates;
     const one = list[this.selected];
     if (!this.entry?.known) return false;
-    const digit = /^[1-9]$/.test(event.key) ? list[Number(event.key) - 1] : undefined;
+    const digit = /^[1-9]$/.test(key) ? list[Number(key) - 1] : undefined;
     if (digit) this.judge(digit, "accept", false);
-    else if (event.key === "ArrowDown") this.select(this.selected + 1);
-    else if (event.key === "ArrowUp") this.select(this.selected - 1);
-    else if (event.key === "a" && one) this.judge(one, "accept", false);
-    else if (event.key === "r" && one) this.judge(one, "reject", false);
-    else if (event.key === "x" && one) this.judge(one, "reject", true);
-    else if (event.key === "t") this.own?.focus();
-    else if (event.key === "c") this.note?.focus();
+    else if (key === "ArrowDown") this.select(this.selected + 1);
+    else if (key === "ArrowUp") this.select(this.selected - 1);
+    else if (key === "a" && one) this.judge(one, "accept", false);
+    else if (key === "r" && one) this.judge(one, "reject", false);
+    else if (key === "x" && one) this.judge(one, "reject", true);
+    else if (key === "t") this.own?.focus();
+    else if (key === "c") this.note?.focus();
     else return false;
     return true;
   }
@@ -362,7 +369,7 @@ export function entryView(root, signal) {
       await panel.show(text, reverse);
     },
     refresh: () => panel.refresh(),
-    key: (/** @type {KeyboardEvent} */ event) => panel.key(event),
+    key: (/** @type {string} */ key) => panel.key(key),
     /** The word to go on with in the other direction. */
     swap: () => panel.candidates[0]?.word ?? "",
   };

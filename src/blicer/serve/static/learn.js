@@ -66,7 +66,7 @@ export function learnView(root, signal) {
     try {
       const learning = await ask();
       if (signal.aborted) return;
-      if (state === "running" && learning.state !== "running") await loadInfo();
+      if (state && state !== learning.state) await loadInfo();
       draw(learning);
       if (learning.state === "running") timer = setTimeout(() => take(api.learning), EVERY);
     } catch (error) {

@@ -143,7 +143,7 @@ export function mapView(root, signal) {
       await load();
     },
     refresh: () => {},
-    key: (/** @type {KeyboardEvent} */ event) => event.key === "Enter" && !!shown.text && document.activeElement === title && (go({ view: "entry" }), true),
+    key: (/** @type {string} */ key) => key === "Enter" && !!shown.text && document.activeElement === title && (go({ view: "entry" }), true),
     swap: () => points.find((one) => (one.side === "target") !== shown.reverse)?.word ?? "",
   };
 }

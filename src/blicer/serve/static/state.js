@@ -46,9 +46,18 @@ export function go(changes) {
   location.hash = address(changes);
 }
 
-/** Change the address without a step in the history. @param {Record<string, string | number | boolean | null>} changes */
+let shownAddress = "";
+
+/** The view of the address is being shown. */
+export function arrive() {
+  shownAddress = location.hash;
+}
+
+/** Change the address without a step in the history, unless the user is on the way elsewhere. @param {Record<string, string | number | boolean | null>} changes */
 export function note(changes) {
+  if (location.hash !== shownAddress) return;
   history.replaceState(null, "", address(changes));
+  arrive();
   dispatchEvent(new CustomEvent("noted"));
 }
 
