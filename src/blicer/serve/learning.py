@@ -24,7 +24,7 @@ from blicer.errors import BlicerError, FileError, InputError
 from blicer.files import followed
 from blicer.lexicon import Lexicon
 from blicer.serve.lookup import Lookup
-from blicer.serve.store import Store
+from blicer.serve.store import Store, beside
 from blicer.translator import Translator, read_translator
 
 LEARNED, PREVIOUS = "learned", "previous"
@@ -33,12 +33,6 @@ USUAL_SECONDS = 60.0  # of the first fit; of later ones what the last took
 MOST_CHANGES = 500
 LAST_LINES = 20
 Pairs = list[tuple[str, str]]
-
-
-def beside(translator: str | Path, ending: str) -> Path:
-    """A file or folder beside the translator's, which is replaced as a whole when it learns."""
-    folder = followed(translator).absolute()
-    return folder.with_name(f"{folder.name}.{ending}")
 
 
 def recover(translator: Path) -> None:

@@ -28,7 +28,6 @@ from blicer.mixing import score_candidates, score_found
 from blicer.neighbours.retriever import Neighbours
 from blicer.translator import Ranking, Translation, Translator
 
-DICTIONARY_WORDS = 20_000  # a side
 WORDS_A_STEP = 16  # of the dictionary: so long a request may have to wait
 MOST_RANKINGS = 50_000  # that are kept, at about 1.5 kB
 MOST_ENTRIES = 2_000
@@ -221,9 +220,12 @@ class Completion:
 
 
 class Lookup:
-    """A translator as the server uses it."""
+    """A translator as the server uses it.
 
-    def __init__(self, translator: RememberingTranslator, words: int = DICTIONARY_WORDS) -> None:
+    ``words``: how many of the most frequent ones of each side its dictionary has.
+    """
+
+    def __init__(self, translator: RememberingTranslator, words: int = 20_000) -> None:
         self.translator = translator
         self.words = words
         self.sides: tuple[Embeddings, Embeddings] = (translator.source, translator.target)
@@ -233,7 +235,7 @@ class Lookup:
         self._folded: list[list[tuple[str, str]]] = [[], []]
 
     @classmethod
-    def load(cls, folder: Path, words: int = DICTIONARY_WORDS) -> Lookup:
+    def load(cls, folder: Path, words: int = 20_000) -> Lookup:
         translator = RememberingTranslator.load(folder)
         assert isinstance(translator, RememberingTranslator)
         return cls(translator, words)
