@@ -131,24 +131,23 @@ class Learner:
 
     def _changes(self) -> list[dict[str, Any]]:
         """First translations that are others than before, most frequent words first."""
-        found = []
+        found: list[dict[str, Any]] = []
         for reverse in (False, True) if self._before is not None else ():
             assert self._before is not None
-            old, new = (one.dictionaries[reverse] for one in (self._before, self._lookup))
-            words = self._lookup.asked(reverse).words
-            for place in range(min(old.done, new.done)):
-                if old.target[place] != new.target[place]:
-                    found.append(
-                        {
-                            "word": words[place],
-                            "reverse": reverse,
-                            "rank": place + 1,
-                            "before": old.target[place],
-                            "after": new.target[place],
-                            "confidence_before": old.confidence[place],
-                            "confidence_after": new.confidence[place],
-                        }
-                    )
+            old, new = (one.dictionaries[reverse].rows for one in (self._before, self._lookup))
+            found += [
+                {
+                    "word": after.source,
+                    "reverse": reverse,
+                    "rank": after.rank,
+                    "before": before.target,
+                    "after": after.target,
+                    "confidence_before": before.confidence,
+                    "confidence_after": after.confidence,
+                }
+                for before, after in zip(old, new, strict=False)
+                if before.target != after.target
+            ]
         return sorted(found, key=lambda one: one["rank"])
 
     # -- in a thread of its own --------------------

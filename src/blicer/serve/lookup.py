@@ -17,7 +17,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -182,22 +182,40 @@ class Worker(threading.Thread):
 # -- one translator -------------------------------------------------------------------------------
 
 
+class Row(NamedTuple):
+    """A word of the dictionary with its first translation."""
+
+    rank: int
+    source: str
+    target: str | None
+    confidence: float | None
+    seed: bool
+    doubt: float
+    """Total weight of the scores that like another candidate best."""
+    choices: str
+    """What these scores say instead."""
+    folded: tuple[str, str]
+    decision: str | None = None
+
+
 @dataclass
 class Dictionary:
-    """First translations of the most frequent words of one side, as far as they are computed."""
+    """Rows of the most frequent words of one side, as far as they are computed."""
 
     total: int
-    target: list[str | None] = field(default_factory=list)
-    confidence: list[float | None] = field(default_factory=list)
-    seed: list[bool] = field(default_factory=list)
-    doubt: list[float] = field(default_factory=list)
-    """Total weight of the scores whose first choice is another than the mixture's."""
-    choices: list[str] = field(default_factory=list)
-    """What these scores say instead."""
+    rows: list[Row] = field(default_factory=list)
 
     @property
     def done(self) -> int:
-        return len(self.doubt)
+        return len(self.rows)
+
+
+QUEUES: dict[str, Callable[[Row], float]] = {
+    "uncertain": lambda row: abs((row.confidence or 0.0) - 0.5),
+    "frequent": lambda row: row.rank,
+    "disagreement": lambda row: -row.doubt,
+}
+"""What words are sorted by, least first, so that the most useful decision comes first."""
 
 
 class Completion:
@@ -232,7 +250,6 @@ class Lookup:
         self.dictionaries = tuple(Dictionary(min(words, len(side))) for side in self.sides)
         self._completions: list[Completion | None] = [None, None]
         self._entries = Remembered(MOST_ENTRIES)
-        self._folded: list[list[tuple[str, str]]] = [[], []]
 
     @classmethod
     def load(cls, folder: Path, words: int = 20_000) -> Lookup:
@@ -455,16 +472,29 @@ class Lookup:
             reverse = not reverse
         own, side = self.dictionaries[int(reverse)], self.asked(reverse)
         words = side.words[own.done : min(own.done + WORDS_A_STEP, own.total)]
+        own.rows += self.first_translations(words, reverse)
+
+    def first_translations(self, words: Sequence[str], reverse: bool) -> list[Row]:
+        """Rows of words of the vocabulary."""
+        ranks = [self.asked(reverse).lookup[word] for word in words]
         entries = self.translator.translate(words, 1, reverse=reverse)
-        doubts = self._doubts(range(own.done, own.done + len(words)), reverse)
-        for entry, (doubt, choices) in zip(entries, doubts, strict=True):
+        doubts = self._doubts(ranks, reverse)
+        rows = []
+        for rank, entry, (doubt, choices) in zip(ranks, entries, doubts, strict=True):
             best = entry.candidates[0] if entry.candidates else None
-            own.target.append(best.word if best else None)
-            own.confidence.append(best.confidence if best else None)
-            own.seed.append(bool(best and best.seed))
-            own.choices.append(choices)
-            self._folded[int(reverse)].append((fold(entry.word), fold(best.word) if best else ""))
-            own.doubt.append(doubt)  # last: it tells that the row is there
+            rows.append(
+                Row(
+                    rank + 1,
+                    entry.word,
+                    best.word if best else None,
+                    best.confidence if best else None,
+                    bool(best and best.seed),
+                    doubt,
+                    choices,
+                    (fold(entry.word), fold(best.word) if best else ""),
+                )
+            )
+        return rows
 
     def _doubts(self, rows: Sequence[int], reverse: bool) -> Iterator[tuple[float, str]]:
         """Weight of the scores that like another candidate best than the mixture, and which."""
@@ -479,9 +509,6 @@ class Lookup:
                 if at and weight
             ]
             yield float((np.array(chosen) != 0) @ np.abs(signed)), "; ".join(said)
-
-    def folded(self, place: int, *, reverse: bool) -> tuple[str, str]:
-        return self._folded[int(reverse)][place]
 
 
 def _candidate(one: Any) -> dict[str, Any]:

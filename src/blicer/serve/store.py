@@ -204,6 +204,12 @@ class Store:
         found = list(self._words[int(reverse)].get(word, ()))
         return [one for one in found if one.reverse == reverse or one.verdict in RIGHT]
 
+    def words(self, *, reverse: bool = False) -> list[str]:
+        """Words that ``on_word`` knows decisions of."""
+        with self._lock:
+            every = list(self._words[int(reverse)])
+        return [word for word in every if self.on_word(word, reverse=reverse)]
+
     def counts(self) -> dict[str, int]:
         standing = self.standing()
         return {v: sum(one.verdict == v for one in standing) for v in (ACCEPT, REJECT, CORRECT)}
