@@ -205,8 +205,8 @@ def _lines(rows: list[dict[str, Any]], name: str) -> list[Curve]:
     return lines
 
 
-_ABOUT = f"""`python -m benchmarks.annotator run --data ../shared/data`, then `report`. {START} seeds
-at the start, {AT_ONCE} decisions between two trainings, 30,000 words a side. Test dictionary,
+_ABOUT = f"""`python -m benchmarks.annotator run --data ../shared/data`, then `report`. {START}
+seeds at the start, {AT_ONCE} decisions between two trainings, 30,000 words a side. Test dictionary,
 forward / backward, per cent: P@1 over words in vocabulary; coverage: the share of all words that
 can be answered, surest first, while 95 % of the answers are right."""
 

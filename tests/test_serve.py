@@ -25,8 +25,9 @@ from blicer import Config, Embeddings, Lexicon, Translator, train
 from blicer.serve import app as served
 from blicer.serve.client import Client
 from blicer.serve.guard import MOST_BYTES
+from blicer.serve.learning import recover
 from blicer.serve.lookup import Completion, Lookup, RememberingTranslator
-from blicer.serve.store import Store
+from blicer.serve.store import Store, beside
 
 ODD = ["<script>alert(1)</script>", "كتاب", "本", "É\"'&<", "naïve", "İstanbul"]
 SEEDS, WORDS = 120, 240
@@ -499,6 +500,21 @@ def test_vectors_that_are_gone(folder: Path, tmp_path: Path) -> None:
         assert answer.status_code == 400
         assert "/nowhere/s.vec" in answer.json()["error"]
         assert "--vectors" in answer.json()["error"]
+
+
+def test_an_interrupted_exchange_is_finished(tmp_path: Path) -> None:
+    """A kill between the two renames leaves no folder of the translator's own name."""
+    folder = tmp_path / "translator"
+    for ending, content in (("previous", "old"), ("learned", "new")):
+        beside(folder, ending).mkdir()
+        (beside(folder, ending) / "translator.json").write_text(content)
+    recover(folder)
+    assert (folder / "translator.json").read_text() == "old"
+    shutil.rmtree(folder)
+    beside(folder, "previous").mkdir()
+    shutil.rmtree(beside(folder, "learned"))
+    recover(folder)
+    assert not folder.exists()  # the user removed it
 
 
 # -- the command ----------------------------------------------------------------------------------

@@ -38,9 +38,10 @@ Pairs = list[tuple[str, str]]
 def recover(translator: Path) -> None:
     """Finish an exchange of translators that a kill interrupted."""
     folder = followed(translator)
-    if not folder.exists() and beside(folder, PREVIOUS).exists():
-        learned = beside(folder, LEARNED)
-        os.replace(learned if learned.exists() else beside(folder, PREVIOUS), folder)
+    learned, previous = beside(folder, LEARNED), beside(folder, PREVIOUS)
+    if not folder.exists() and previous.exists() and learned.exists():
+        # Learning and going back both stop here. Either is a translator; the earlier one is safe.
+        os.replace(previous, folder)
 
 
 class Learner:
@@ -177,8 +178,7 @@ class Learner:
         new = Lookup.load(output, self._lookup.words)
         new.warm()
         shutil.rmtree(self._previous, ignore_errors=True)
-        os.replace(self.folder, self._previous)
-        os.replace(output, self.folder)
+        _exchange_folders(self.folder, self._previous, output)
         self._exchange(new)
         count = len(job["right"]), len(job["wrong"])
         return f"learned from {count[0]} right and {count[1]} wrong translations"
@@ -189,8 +189,7 @@ class Learner:
         old.warm()
         aside = beside(self.folder, LEARNED)
         shutil.rmtree(aside, ignore_errors=True)
-        os.replace(self.folder, aside)
-        os.replace(self._previous, self.folder)
+        _exchange_folders(self.folder, aside, self._previous)
         shutil.rmtree(aside, ignore_errors=True)
         self._exchange(old)
         return "back at the translator before the last learning"
@@ -229,6 +228,16 @@ class Learner:
             said = [line for line in last if line.startswith("blicer: ")]
             sentence = said[-1].removeprefix("blicer: ") if said else "\n".join(last)
             raise BlicerError(sentence or f"learning ended with code {process.returncode}")
+
+
+def _exchange_folders(folder: Path, old: Path, new: Path) -> None:
+    """Move ``folder`` to ``old`` and ``new`` to its place; ``recover`` finishes it after a kill."""
+    os.replace(folder, old)
+    try:
+        os.replace(new, folder)
+    except OSError:
+        os.replace(old, folder)
+        raise
 
 
 class Busy(BlicerError):
