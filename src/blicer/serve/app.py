@@ -105,6 +105,8 @@ class Near(Body):
 class Judgement(Body):
     """A decision on a translation; `correct`: the target is the user's own."""
 
+    model_config = ConfigDict(str_strip_whitespace=True)
+
     source: Word
     target: Annotated[str, Field(max_length=LONGEST), AfterValidator(_text)] = ""
     verdict: Literal["accept", "reject", "correct", "skip"]
@@ -363,9 +365,10 @@ def _add_routes(app: FastAPI, server: Server) -> None:
         found = lookup.known_entry(word, reverse=reverse)
         if found is None:
             found = await server.compute(lambda: lookup.entry(word, reverse=reverse))
-        decided = [one.to_dict() for one in server.store.on_word(word, reverse=reverse)]
+        known = lookup.spelled(word, reverse)
+        decided = [one.to_dict() for one in server.store.on_word(known, reverse=reverse)]
         candidates = [
-            {**one, "decision": server.store.on_pair(word, one["word"], reverse=reverse)}
+            {**one, "decision": server.store.on_pair(known, one["word"], reverse=reverse)}
             for one in found["candidates"]
         ]
         return {**found, "candidates": candidates, "decisions": decided}
@@ -421,7 +424,11 @@ def _add_routes(app: FastAPI, server: Server) -> None:
     @app.post("/decisions")
     def decide(asked: Judgement) -> dict[str, Any]:
         """Record a decision; it is on disk when this answers."""
-        return server.store.decide(**asked.model_dump()).to_dict()
+        words = {
+            "source": server.lookup.spelled(asked.source, asked.reverse),
+            "target": server.lookup.spelled(asked.target, not asked.reverse),
+        }
+        return server.store.decide(**asked.model_dump() | words).to_dict()
 
     @app.post("/decisions/undo")
     def undo(asked: Undo) -> dict[str, Any]:
@@ -647,7 +654,7 @@ def _api_page(schema: dict[str, Any]) -> str:
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>blicer API</title>'
         '<meta name="viewport" content="width=device-width">'
-        '<link rel="stylesheet" href="/static/api.css"></head><body><main><h1>blicer API</h1>'
+        '<link rel="stylesheet" href="/static/app.css"></head><body><main><h1>blicer API</h1>'
         '<p>All answers are JSON; the same as <a href="/openapi.json">OpenAPI</a>. Errors are '
         "<code>{&quot;error&quot;: &quot;a sentence&quot;}</code>.</p>"
         f"{''.join(parts())}</main></body></html>"

@@ -276,6 +276,11 @@ class Lookup:
         folded = find_words(lower.values(), side)
         return found | {word: folded[form] for word, form in lower.items() if form in folded}
 
+    def spelled(self, word: str, reverse: bool) -> str:
+        """The word as the vocabulary has it (case, Unicode form); an unknown one as it is."""
+        row = self.rows([word], reverse).get(word)
+        return word if row is None else self.asked(reverse).words[row]
+
     # -- any thread --------------------
 
     def complete(self, start: str, limit: int, *, reverse: bool) -> list[dict[str, Any]]:
