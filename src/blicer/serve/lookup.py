@@ -418,17 +418,22 @@ class Lookup:
         row = self.rows([word], reverse).get(word)
         if row is None:
             return {"own": [], "other": []}
-        retriever, offered = self.translator.space.retriever, self.asked(not reverse)
-        own = self._own(row, n, reverse)
-        across = retriever.search(n, [row], reverse=reverse)
-        words = self.asked(reverse).words
+        words, others = self.asked(reverse).words, self.asked(not reverse).words
+        own, across = self._own(row, n, reverse), self._across(row, n, reverse)
         return {
             "own": [{"word": words[at], "cosine": cosine} for at, cosine in own],
-            "other": [
-                {"word": offered.words[at], "csls": float(csls)}
-                for at, csls in zip(across.indices[0].tolist(), across.scores[0], strict=True)
-            ],
+            "other": [{"word": others[at], "csls": csls} for at, csls in across],
         }
+
+    def _across(self, row: int, n: int, reverse: bool) -> list[tuple[int, float]]:
+        """Nearest words of the other language; if they are candidates, nothing is searched."""
+        if n <= self.translator.n_cand and self.remembers([row], reverse):
+            ranking, scaling = self.translator.rank([row], reverse=reverse), self.translator.scaling
+            csls = (ranking.parts[0, :, 0] - scaling.intercept) / scaling.slope
+            best = np.argsort(-csls, kind="stable")[:n]
+            return list(zip(ranking.indices[0, best].tolist(), csls[best].tolist(), strict=True))
+        found = self.translator.space.retriever.search(n, [row], reverse=reverse)
+        return list(zip(found.indices[0].tolist(), found.scores[0].tolist(), strict=True))
 
     def _own(self, row: int, n: int, reverse: bool) -> list[tuple[int, float]]:
         retriever = self.translator.space.retriever
@@ -445,7 +450,7 @@ class Lookup:
             return []
         retriever = self.translator.space.retriever
         own = [row, *(at for at, _ in self._own(row, n, reverse))]
-        other = retriever.search(n, [row], reverse=reverse).indices[0].tolist()
+        other = [at for at, _ in self._across(row, n, reverse)]
         sides = (
             (retriever.target, retriever.source)
             if reverse
