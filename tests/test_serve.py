@@ -25,8 +25,9 @@ from blicer import Config, Embeddings, Lexicon, Translator, train
 from blicer.serve import app as served
 from blicer.serve.client import Client
 from blicer.serve.guard import MOST_BYTES
-from blicer.serve.lookup import Completion, Lookup, RememberingTranslator
-from blicer.serve.store import Store
+from blicer.serve.learning import recover
+from blicer.serve.lookup import BACKGROUND, Completion, Lookup, RememberingTranslator, Worker
+from blicer.serve.store import Store, beside
 
 ODD = ["<script>alert(1)</script>", "كتاب", "本", "É\"'&<", "naïve", "İstanbul"]
 SEEDS, WORDS = 120, 240
@@ -222,6 +223,44 @@ def test_requests_at_the_same_time(client: TestClient, plain: Translator) -> Non
     assert not wrong
 
 
+def test_waiting_requests_are_ranked_together(
+    folder: Path, plain: Translator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    translator = RememberingTranslator.load(folder)
+    assert isinstance(translator, RememberingTranslator)
+    ranked: list[list[int]] = []
+    original = Translator.rank
+
+    def counted(self: Any, queries: Any, *, reverse: bool = False) -> Any:
+        ranked.append(list(queries))
+        return original(self, queries, reverse=reverse)
+
+    monkeypatch.setattr(Translator, "rank", counted)
+    worker = Worker()
+    futures = [
+        worker.submit(lambda n=n: translator.rank([n]), rows=[n], asked=(translator, False))
+        for n in range(20)
+    ]
+    later = worker.submit(lambda: len(ranked), priority=BACKGROUND)
+    worker.start()
+    for row, future in enumerate(futures):
+        np.testing.assert_array_equal(future.result(60).indices, plain.rank([row]).indices)
+    assert later.result(60) >= 1
+    assert ranked[0] == list(range(20))
+    assert sum(len(one) > 1 for one in ranked) == 1
+    worker.stop()
+
+
+def test_what_takes_too_long_is_given_up(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(served, "SECONDS", 0.05)
+    monkeypatch.setattr(Lookup, "map", lambda *_, **__: time.sleep(1))
+    answer = client.get("/map", params={"word": "s1"})
+    assert answer.status_code == 503
+    assert "error" in answer.json()
+
+
 # -- dictionary and queues ------------------------------------------------------------------------
 
 
@@ -269,6 +308,17 @@ def decide(client: TestClient, source: str, target: str, verdict: str, **more: A
     answer = client.post("/decisions", json=body)
     assert answer.status_code == 200, answer.text
     return int(answer.json()["id"])
+
+
+def test_a_decision_is_on_the_word_of_the_vocabulary(client: TestClient) -> None:
+    """Typed with other spaces, case or accents apart, it is the same word."""
+    typed = {"source": " S150 ", "target": "T7", "verdict": "correct"}
+    found = client.post("/decisions", json=typed).json()
+    assert (found["source"], found["target"]) == ("s150", "t7")
+    apart = client.post("/decisions", json={**typed, "target": "nai\u0308ve"}).json()
+    assert apart["target"] == "na\u00efve"
+    entry = client.get("/entry", params={"word": "S150"}).json()
+    assert [one["id"] for one in entry["decisions"]] == [found["id"], apart["id"]]
 
 
 def test_queues(client: TestClient, plain: Translator) -> None:
@@ -499,6 +549,21 @@ def test_vectors_that_are_gone(folder: Path, tmp_path: Path) -> None:
         assert answer.status_code == 400
         assert "/nowhere/s.vec" in answer.json()["error"]
         assert "--vectors" in answer.json()["error"]
+
+
+def test_an_interrupted_exchange_is_finished(tmp_path: Path) -> None:
+    """A kill between the two renames leaves no folder of the translator's own name."""
+    folder = tmp_path / "translator"
+    for ending, content in (("previous", "old"), ("learned", "new")):
+        beside(folder, ending).mkdir()
+        (beside(folder, ending) / "translator.json").write_text(content)
+    recover(folder)
+    assert (folder / "translator.json").read_text() == "old"
+    shutil.rmtree(folder)
+    beside(folder, "previous").mkdir()
+    shutil.rmtree(beside(folder, "learned"))
+    recover(folder)
+    assert not folder.exists()  # the user removed it
 
 
 # -- the command ----------------------------------------------------------------------------------

@@ -12,6 +12,8 @@ from blicer.errors import InputError
 from blicer.pages import needed
 from blicer.progress import note
 
+DICTIONARY_WORDS = 20_000
+
 
 @app.command()
 def serve(
@@ -24,6 +26,9 @@ def serve(
     decisions: Annotated[
         Path | None, Option(help="File of decisions; by default TRANSLATOR.decisions.sqlite.")
     ] = None,
+    words: Annotated[
+        int, Option("--words", "-n", min=1, help="Frequent words a side that one can browse.")
+    ] = DICTIONARY_WORDS,
     vectors: Annotated[
         tuple[Path, Path] | None, Option(help="What it was trained on, if moved since: two files.")
     ] = None,
@@ -34,24 +39,25 @@ def serve(
 
     Example: `blicer serve en-fr`
     """
-    from blicer.serve import app as served
-    from blicer.serve import learning
-    from blicer.serve.guard import is_loopback
-    from blicer.serve.lookup import Lookup
-    from blicer.serve.store import Store
+    from blicer.serve.store import Store, beside
 
-    with needed("uvicorn", "blicer serve", "serve"):
+    with needed("fastapi", "blicer serve", "serve"):
         import uvicorn
+
+        from blicer.serve.guard import is_loopback
     if token is not None and (not token.isascii() or not token.strip()):
         raise InputError("--token is empty or not ASCII; expected letters and digits")
     if token is None and not is_loopback(host):
         raise InputError(f"--host {host} lets other machines in: give a --token for them")
-    listening = served.listen(host, port)
-    with listening:
-        store = Store(decisions or learning.beside(translator, "decisions.sqlite"))
-        try:
-            learning.recover(translator)
-            lookup = Lookup.load(translator)
+    store = Store(decisions or beside(translator, "decisions.sqlite"))
+    try:
+        from blicer.serve import app as served
+        from blicer.serve.learning import recover
+        from blicer.serve.lookup import Lookup
+
+        recover(translator)
+        with served.listen(host, port) as listening:
+            lookup = Lookup.load(translator, words)
             web = served.create_app(
                 *(translator, lookup, store), host=host, token=token, vectors=vectors
             )
@@ -61,12 +67,11 @@ def serve(
                 web,
                 log_level="warning",
                 access_log=False,
+                server_header=False,
                 timeout_keep_alive=30,
                 timeout_graceful_shutdown=5,
                 limit_concurrency=1_000,
-                server_header=False,
-                lifespan="on",
             )
             uvicorn.Server(config).run(sockets=[listening])
-        finally:
-            store.close()
+    finally:
+        store.close()

@@ -17,19 +17,22 @@ from urllib.parse import quote
 
 import blicer
 from blicer.errors import BlicerError, MissingDependency
+from blicer.expectations import DIRECTIONS
 from blicer.languages import autonym
 from blicer.pages import needed
 from blicer.serve.learning import Busy, Learner
 from blicer.serve.lookup import (
     BACKGROUND,
+    QUEUES,
     STREAMED,
     URGENT,
     Lookup,
+    Row,
     Worker,
     fold,
     right_to_left,
 )
-from blicer.serve.store import REJECT, RIGHT, Store
+from blicer.serve.store import REJECT, RIGHT, Decision, Store
 
 with needed("fastapi", "blicer serve", "serve"):
     from fastapi import FastAPI, Query, Request
@@ -101,6 +104,8 @@ class Near(Body):
 
 class Judgement(Body):
     """A decision on a translation; `correct`: the target is the user's own."""
+
+    model_config = ConfigDict(str_strip_whitespace=True)
 
     source: Word
     target: Annotated[str, Field(max_length=LONGEST), AfterValidator(_text)] = ""
@@ -360,9 +365,10 @@ def _add_routes(app: FastAPI, server: Server) -> None:
         found = lookup.known_entry(word, reverse=reverse)
         if found is None:
             found = await server.compute(lambda: lookup.entry(word, reverse=reverse))
-        decided = [one.to_dict() for one in server.store.on_word(word, reverse=reverse)]
+        known = lookup.spelled(word, reverse)
+        decided = [one.to_dict() for one in server.store.on_word(known, reverse=reverse)]
         candidates = [
-            {**one, "decision": server.store.on_pair(word, one["word"], reverse=reverse)}
+            {**one, "decision": server.store.on_pair(known, one["word"], reverse=reverse)}
             for one in found["candidates"]
         ]
         return {**found, "candidates": candidates, "decisions": decided}
@@ -391,17 +397,18 @@ def _add_routes(app: FastAPI, server: Server) -> None:
         rows = _rows(server, reverse)
         total = len(rows)
         if q:
-            rows = [row for row in rows if _matches(row, fold(q))]
+            text = fold(q)
+            rows = [row for row in rows if text in row.folded[0] or text in row.folded[1]]
         if status != "all":
-            rows = [row for row in rows if row["status"] == status]
+            rows = [row for row in rows if _status(row) == status]
         if min_confidence > 0 or max_confidence < 1:
-            between = (min_confidence, max_confidence)
-            rows = [row for row in rows if between[0] <= (row["confidence"] or 0.0) <= between[1]]
+            least, most = min_confidence, max_confidence
+            rows = [row for row in rows if least <= (row.confidence or 0.0) <= most]
         if sort != "rank":
             rows.sort(key=_SORTED[sort], reverse=order == "desc")
         elif order == "desc":
             rows.reverse()
-        shown = [_shown(row) for row in rows[offset : offset + limit]]
+        shown = [{name: getattr(row, name) for name in _SHOWN} for row in rows[offset:][:limit]]
         return {"total": total, "filtered": len(rows), "rows": shown}
 
     @app.get("/queue")
@@ -417,7 +424,11 @@ def _add_routes(app: FastAPI, server: Server) -> None:
     @app.post("/decisions")
     def decide(asked: Judgement) -> dict[str, Any]:
         """Record a decision; it is on disk when this answers."""
-        return server.store.decide(**asked.model_dump()).to_dict()
+        words = {
+            "source": server.lookup.spelled(asked.source, asked.reverse),
+            "target": server.lookup.spelled(asked.target, not asked.reverse),
+        }
+        return server.store.decide(**asked.model_dump() | words).to_dict()
 
     @app.post("/decisions/undo")
     def undo(asked: Undo) -> dict[str, Any]:
@@ -469,103 +480,71 @@ def _add_routes(app: FastAPI, server: Server) -> None:
 # -- dictionary and queues ------------------------------------------------------------------------
 
 
-def _rows(server: Server, reverse: bool) -> list[dict[str, Any]]:
+def _rows(server: Server, reverse: bool) -> list[Row]:
     """Rows of the dictionary; what the user decided on takes the place of what was computed."""
-    lookup = server.lookup
-    own, words = lookup.dictionaries[int(reverse)], lookup.asked(reverse).words
-    rows = []
-    for place in range(own.done):
-        word, target, sure = words[place], own.target[place], own.confidence[place]
-        decision = None
-        for one in server.store.on_word(word, reverse=reverse):
-            other = one.pair[0] if reverse else one.pair[1]
-            if one.verdict in RIGHT:
-                decision, target, sure = one.verdict, other, None
-            elif one.verdict == REJECT and other == target:
-                decision = REJECT
-        status = decision or ("seed" if own.seed[place] else "open")
-        rows.append(
-            {
-                "rank": place + 1,
-                "source": word,
-                "target": target,
-                "confidence": sure,
-                "seed": own.seed[place] and target == own.target[place],
-                "decision": decision,
-                "status": status,
-                "folded": lookup.folded(place, reverse=reverse),
-            }
-        )
+    rows = list(server.lookup.dictionaries[int(reverse)].rows)
+    places = server.lookup.asked(reverse).lookup
+    for word in server.store.words(reverse=reverse):
+        if (place := places.get(word, len(rows))) < len(rows):
+            for one in server.store.on_word(word, reverse=reverse):
+                rows[place] = _decided(rows[place], one, reverse)
     return rows
 
 
-def _matches(row: dict[str, Any], start: str) -> bool:
-    one, other = row["folded"]
-    if row["decision"] in RIGHT:
-        other = fold(row["target"])
-    return start in one or start in other
+def _decided(row: Row, decision: Decision, reverse: bool) -> Row:
+    other = decision.pair[0 if reverse else 1]
+    if decision.verdict in RIGHT:
+        folded = (row.folded[0], fold(other))
+        return row._replace(
+            target=other, confidence=None, seed=False, decision=decision.verdict, folded=folded
+        )
+    if decision.verdict == REJECT and other == row.target:
+        return row._replace(decision=REJECT)
+    return row
 
 
-def _shown(row: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in row.items() if key not in ("status", "folded")}
+def _status(row: Row) -> str:
+    return row.decision or ("seed" if row.seed else "open")
 
 
-_SORTED: dict[str, Callable[[dict[str, Any]], Any]] = {
-    "word": lambda row: row["folded"][0],
-    "translation": lambda row: fold(row["target"] or ""),
-    "confidence": lambda row: -1.0 if row["confidence"] is None else row["confidence"],
+_SHOWN = ("rank", "source", "target", "confidence", "seed", "decision")
+_SORTED: dict[str, Callable[[Row], Any]] = {
+    "word": lambda row: row.folded[0],
+    "translation": lambda row: row.folded[1],
+    "confidence": lambda row: -1.0 if row.confidence is None else row.confidence,
 }
 
 
 def _queue(server: Server, kind: str, reverse: bool, offset: int, limit: int) -> dict[str, Any]:
     """The rows of a queue, and why each is in it."""
-    lookup, store = server.lookup, server.store
+    lookup, decided = server.lookup, set(server.store.words(reverse=reverse))
     if kind == "seeds":
-        way = "backward" if reverse else "forward"
         found = [
-            {
-                "source": one["word"],
-                "target": one["seed"],
-                "confidence": one["confidence"],
-                "why": f"this seed looks wrong: rather {one['suggestion']}",
-            }
+            (one["word"], one["seed"], one["confidence"], f"rather {one['suggestion']}?")
             for one in lookup.translator.details.get("suspects", [])
-            if one["direction"] == way and not store.on_word(one["word"], reverse=reverse)
+            if one["direction"] == DIRECTIONS[reverse] and one["word"] not in decided
         ]
-        return {"total": len(found), "rows": found[offset : offset + limit]}
-    own, words = lookup.dictionaries[int(reverse)], lookup.asked(reverse).words
-    places = [
-        place
-        for place in range(own.done)
-        if not own.seed[place]
-        and own.target[place] is not None
-        and not store.on_word(words[place], reverse=reverse)
-    ]
-    if kind == "uncertain":
-        places.sort(key=lambda place: abs((own.confidence[place] or 0.0) - 0.5))
-    elif kind == "disagreement":
-        places = [place for place in places if own.doubt[place] > 0]
-        places.sort(key=lambda place: -own.doubt[place])
-    rows = [
-        {
-            "source": words[place],
-            "target": own.target[place],
-            "confidence": own.confidence[place],
-            "why": _why(lookup, kind, place, reverse),
-        }
-        for place in places[offset : offset + limit]
-    ]
-    return {"total": len(places), "rows": rows}
+    else:
+        rows = [
+            row
+            for row in lookup.dictionaries[int(reverse)].rows
+            if row.target is not None and not row.seed and row.source not in decided
+        ]
+        if kind == "disagreement":
+            rows = [row for row in rows if row.doubt]
+        rows.sort(key=QUEUES[kind])
+        found = [(row.source, row.target, row.confidence, _why(kind, row)) for row in rows]
+    names = ("source", "target", "confidence", "why")
+    shown = [dict(zip(names, one, strict=True)) for one in found[offset : offset + limit]]
+    return {"total": len(found), "rows": shown}
 
 
-def _why(lookup: Lookup, kind: str, place: int, reverse: bool) -> str:
-    own = lookup.dictionaries[int(reverse)]
+def _why(kind: str, row: Row) -> str:
     if kind == "frequent":
-        return f"word {place + 1} by frequency"
+        return f"word {row.rank} by frequency"
     if kind == "disagreement":
-        return own.choices[place]
-    sure = own.confidence[place]
-    return "no confidence" if sure is None else f"{100 * sure:.0f} % sure"
+        return row.choices
+    return "no confidence" if row.confidence is None else f"{100 * row.confidence:.0f} % sure"
 
 
 # -- about the translator -------------------------------------------------------------------------
@@ -675,7 +654,7 @@ def _api_page(schema: dict[str, Any]) -> str:
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>blicer API</title>'
         '<meta name="viewport" content="width=device-width">'
-        '<link rel="stylesheet" href="/static/api.css"></head><body><main><h1>blicer API</h1>'
+        '<link rel="stylesheet" href="/static/app.css"></head><body><main><h1>blicer API</h1>'
         '<p>All answers are JSON; the same as <a href="/openapi.json">OpenAPI</a>. Errors are '
         "<code>{&quot;error&quot;: &quot;a sentence&quot;}</code>.</p>"
         f"{''.join(parts())}</main></body></html>"

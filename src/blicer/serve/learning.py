@@ -24,7 +24,7 @@ from blicer.errors import BlicerError, FileError, InputError
 from blicer.files import followed
 from blicer.lexicon import Lexicon
 from blicer.serve.lookup import Lookup
-from blicer.serve.store import Store
+from blicer.serve.store import Store, beside
 from blicer.translator import Translator, read_translator
 
 LEARNED, PREVIOUS = "learned", "previous"
@@ -35,18 +35,13 @@ LAST_LINES = 20
 Pairs = list[tuple[str, str]]
 
 
-def beside(translator: str | Path, ending: str) -> Path:
-    """A file or folder beside the translator's, which is replaced as a whole when it learns."""
-    folder = followed(translator).absolute()
-    return folder.with_name(f"{folder.name}.{ending}")
-
-
 def recover(translator: Path) -> None:
     """Finish an exchange of translators that a kill interrupted."""
     folder = followed(translator)
-    if not folder.exists() and beside(folder, PREVIOUS).exists():
-        learned = beside(folder, LEARNED)
-        os.replace(learned if learned.exists() else beside(folder, PREVIOUS), folder)
+    learned, previous = beside(folder, LEARNED), beside(folder, PREVIOUS)
+    if not folder.exists() and previous.exists() and learned.exists():
+        # Learning and going back both stop here. Either is a translator; the earlier one is safe.
+        os.replace(previous, folder)
 
 
 class Learner:
@@ -137,24 +132,23 @@ class Learner:
 
     def _changes(self) -> list[dict[str, Any]]:
         """First translations that are others than before, most frequent words first."""
-        found = []
+        found: list[dict[str, Any]] = []
         for reverse in (False, True) if self._before is not None else ():
             assert self._before is not None
-            old, new = (one.dictionaries[reverse] for one in (self._before, self._lookup))
-            words = self._lookup.asked(reverse).words
-            for place in range(min(old.done, new.done)):
-                if old.target[place] != new.target[place]:
-                    found.append(
-                        {
-                            "word": words[place],
-                            "reverse": reverse,
-                            "rank": place + 1,
-                            "before": old.target[place],
-                            "after": new.target[place],
-                            "confidence_before": old.confidence[place],
-                            "confidence_after": new.confidence[place],
-                        }
-                    )
+            old, new = (one.dictionaries[reverse].rows for one in (self._before, self._lookup))
+            found += [
+                {
+                    "word": after.source,
+                    "reverse": reverse,
+                    "rank": after.rank,
+                    "before": before.target,
+                    "after": after.target,
+                    "confidence_before": before.confidence,
+                    "confidence_after": after.confidence,
+                }
+                for before, after in zip(old, new, strict=False)
+                if before.target != after.target
+            ]
         return sorted(found, key=lambda one: one["rank"])
 
     # -- in a thread of its own --------------------
@@ -184,8 +178,7 @@ class Learner:
         new = Lookup.load(output, self._lookup.words)
         new.warm()
         shutil.rmtree(self._previous, ignore_errors=True)
-        os.replace(self.folder, self._previous)
-        os.replace(output, self.folder)
+        _exchange_folders(self.folder, self._previous, output)
         self._exchange(new)
         count = len(job["right"]), len(job["wrong"])
         return f"learned from {count[0]} right and {count[1]} wrong translations"
@@ -196,8 +189,7 @@ class Learner:
         old.warm()
         aside = beside(self.folder, LEARNED)
         shutil.rmtree(aside, ignore_errors=True)
-        os.replace(self.folder, aside)
-        os.replace(self._previous, self.folder)
+        _exchange_folders(self.folder, aside, self._previous)
         shutil.rmtree(aside, ignore_errors=True)
         self._exchange(old)
         return "back at the translator before the last learning"
@@ -236,6 +228,16 @@ class Learner:
             said = [line for line in last if line.startswith("blicer: ")]
             sentence = said[-1].removeprefix("blicer: ") if said else "\n".join(last)
             raise BlicerError(sentence or f"learning ended with code {process.returncode}")
+
+
+def _exchange_folders(folder: Path, old: Path, new: Path) -> None:
+    """Move ``folder`` to ``old`` and ``new`` to its place; ``recover`` finishes it after a kill."""
+    os.replace(folder, old)
+    try:
+        os.replace(new, folder)
+    except OSError:
+        os.replace(old, folder)
+        raise
 
 
 class Busy(BlicerError):

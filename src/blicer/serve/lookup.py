@@ -17,7 +17,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +28,6 @@ from blicer.mixing import score_candidates, score_found
 from blicer.neighbours.retriever import Neighbours
 from blicer.translator import Ranking, Translation, Translator
 
-DICTIONARY_WORDS = 20_000  # a side
 WORDS_A_STEP = 16  # of the dictionary: so long a request may have to wait
 MOST_RANKINGS = 50_000  # that are kept, at about 1.5 kB
 MOST_ENTRIES = 2_000
@@ -183,22 +182,40 @@ class Worker(threading.Thread):
 # -- one translator -------------------------------------------------------------------------------
 
 
+class Row(NamedTuple):
+    """A word of the dictionary with its first translation."""
+
+    rank: int
+    source: str
+    target: str | None
+    confidence: float | None
+    seed: bool
+    doubt: float
+    """Total weight of the scores that like another candidate best."""
+    choices: str
+    """What these scores say instead."""
+    folded: tuple[str, str]
+    decision: str | None = None
+
+
 @dataclass
 class Dictionary:
-    """First translations of the most frequent words of one side, as far as they are computed."""
+    """Rows of the most frequent words of one side, as far as they are computed."""
 
     total: int
-    target: list[str | None] = field(default_factory=list)
-    confidence: list[float | None] = field(default_factory=list)
-    seed: list[bool] = field(default_factory=list)
-    doubt: list[float] = field(default_factory=list)
-    """Total weight of the scores whose first choice is another than the mixture's."""
-    choices: list[str] = field(default_factory=list)
-    """What these scores say instead."""
+    rows: list[Row] = field(default_factory=list)
 
     @property
     def done(self) -> int:
-        return len(self.doubt)
+        return len(self.rows)
+
+
+QUEUES: dict[str, Callable[[Row], float]] = {
+    "uncertain": lambda row: abs((row.confidence or 0.0) - 0.5),
+    "frequent": lambda row: row.rank,
+    "disagreement": lambda row: -row.doubt,
+}
+"""What words are sorted by, least first, so that the most useful decision comes first."""
 
 
 class Completion:
@@ -221,19 +238,21 @@ class Completion:
 
 
 class Lookup:
-    """A translator as the server uses it."""
+    """A translator as the server uses it.
 
-    def __init__(self, translator: RememberingTranslator, words: int = DICTIONARY_WORDS) -> None:
+    ``words``: how many of the most frequent ones of each side its dictionary has.
+    """
+
+    def __init__(self, translator: RememberingTranslator, words: int = 20_000) -> None:
         self.translator = translator
         self.words = words
         self.sides: tuple[Embeddings, Embeddings] = (translator.source, translator.target)
         self.dictionaries = tuple(Dictionary(min(words, len(side))) for side in self.sides)
         self._completions: list[Completion | None] = [None, None]
         self._entries = Remembered(MOST_ENTRIES)
-        self._folded: list[list[tuple[str, str]]] = [[], []]
 
     @classmethod
-    def load(cls, folder: Path, words: int = DICTIONARY_WORDS) -> Lookup:
+    def load(cls, folder: Path, words: int = 20_000) -> Lookup:
         translator = RememberingTranslator.load(folder)
         assert isinstance(translator, RememberingTranslator)
         return cls(translator, words)
@@ -256,6 +275,11 @@ class Lookup:
         lower = {word: word.lower() for word in words if word not in found}
         folded = find_words(lower.values(), side)
         return found | {word: folded[form] for word, form in lower.items() if form in folded}
+
+    def spelled(self, word: str, reverse: bool) -> str:
+        """The word as the vocabulary has it (case, Unicode form); an unknown one as it is."""
+        row = self.rows([word], reverse).get(word)
+        return word if row is None else self.asked(reverse).words[row]
 
     # -- any thread --------------------
 
@@ -394,17 +418,22 @@ class Lookup:
         row = self.rows([word], reverse).get(word)
         if row is None:
             return {"own": [], "other": []}
-        retriever, offered = self.translator.space.retriever, self.asked(not reverse)
-        own = self._own(row, n, reverse)
-        across = retriever.search(n, [row], reverse=reverse)
-        words = self.asked(reverse).words
+        words, others = self.asked(reverse).words, self.asked(not reverse).words
+        own, across = self._own(row, n, reverse), self._across(row, n, reverse)
         return {
             "own": [{"word": words[at], "cosine": cosine} for at, cosine in own],
-            "other": [
-                {"word": offered.words[at], "csls": float(csls)}
-                for at, csls in zip(across.indices[0].tolist(), across.scores[0], strict=True)
-            ],
+            "other": [{"word": others[at], "csls": csls} for at, csls in across],
         }
+
+    def _across(self, row: int, n: int, reverse: bool) -> list[tuple[int, float]]:
+        """Nearest words of the other language; if they are candidates, nothing is searched."""
+        if n <= self.translator.n_cand and self.remembers([row], reverse):
+            ranking, scaling = self.translator.rank([row], reverse=reverse), self.translator.scaling
+            csls = (ranking.parts[0, :, 0] - scaling.intercept) / scaling.slope
+            best = np.argsort(-csls, kind="stable")[:n]
+            return list(zip(ranking.indices[0, best].tolist(), csls[best].tolist(), strict=True))
+        found = self.translator.space.retriever.search(n, [row], reverse=reverse)
+        return list(zip(found.indices[0].tolist(), found.scores[0].tolist(), strict=True))
 
     def _own(self, row: int, n: int, reverse: bool) -> list[tuple[int, float]]:
         retriever = self.translator.space.retriever
@@ -421,7 +450,7 @@ class Lookup:
             return []
         retriever = self.translator.space.retriever
         own = [row, *(at for at, _ in self._own(row, n, reverse))]
-        other = retriever.search(n, [row], reverse=reverse).indices[0].tolist()
+        other = [at for at, _ in self._across(row, n, reverse)]
         sides = (
             (retriever.target, retriever.source)
             if reverse
@@ -453,16 +482,29 @@ class Lookup:
             reverse = not reverse
         own, side = self.dictionaries[int(reverse)], self.asked(reverse)
         words = side.words[own.done : min(own.done + WORDS_A_STEP, own.total)]
+        own.rows += self.first_translations(words, reverse)
+
+    def first_translations(self, words: Sequence[str], reverse: bool) -> list[Row]:
+        """Rows of words of the vocabulary."""
+        ranks = [self.asked(reverse).lookup[word] for word in words]
         entries = self.translator.translate(words, 1, reverse=reverse)
-        doubts = self._doubts(range(own.done, own.done + len(words)), reverse)
-        for entry, (doubt, choices) in zip(entries, doubts, strict=True):
+        doubts = self._doubts(ranks, reverse)
+        rows = []
+        for rank, entry, (doubt, choices) in zip(ranks, entries, doubts, strict=True):
             best = entry.candidates[0] if entry.candidates else None
-            own.target.append(best.word if best else None)
-            own.confidence.append(best.confidence if best else None)
-            own.seed.append(bool(best and best.seed))
-            own.choices.append(choices)
-            self._folded[int(reverse)].append((fold(entry.word), fold(best.word) if best else ""))
-            own.doubt.append(doubt)  # last: it tells that the row is there
+            rows.append(
+                Row(
+                    rank + 1,
+                    entry.word,
+                    best.word if best else None,
+                    best.confidence if best else None,
+                    bool(best and best.seed),
+                    doubt,
+                    choices,
+                    (fold(entry.word), fold(best.word) if best else ""),
+                )
+            )
+        return rows
 
     def _doubts(self, rows: Sequence[int], reverse: bool) -> Iterator[tuple[float, str]]:
         """Weight of the scores that like another candidate best than the mixture, and which."""
@@ -477,9 +519,6 @@ class Lookup:
                 if at and weight
             ]
             yield float((np.array(chosen) != 0) @ np.abs(signed)), "; ".join(said)
-
-    def folded(self, place: int, *, reverse: bool) -> tuple[str, str]:
-        return self._folded[int(reverse)][place]
 
 
 def _candidate(one: Any) -> dict[str, Any]:

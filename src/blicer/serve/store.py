@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from blicer.errors import FileError, InputError
+from blicer.files import followed
 from blicer.io.dictionary import check_writable_word, tsv_row
 from blicer.lexicon import Lexicon
 
@@ -30,6 +31,12 @@ _TABLE = """CREATE TABLE IF NOT EXISTS events (
 )"""
 _APPEND_ONLY = """CREATE TRIGGER IF NOT EXISTS no_{0} BEFORE {0} ON events
     BEGIN SELECT RAISE(ABORT, 'events are only appended'); END"""
+
+
+def beside(translator: str | Path, ending: str) -> Path:
+    """A file or folder beside the translator's, which is replaced as a whole when it learns."""
+    folder = followed(translator).absolute()
+    return folder.with_name(f"{folder.name}.{ending}")
 
 
 @dataclass(frozen=True)
@@ -196,6 +203,12 @@ class Store:
         """Decisions on a word: those asked in this direction, and right pairs of the other one."""
         found = list(self._words[int(reverse)].get(word, ()))
         return [one for one in found if one.reverse == reverse or one.verdict in RIGHT]
+
+    def words(self, *, reverse: bool = False) -> list[str]:
+        """Words that ``on_word`` knows decisions of."""
+        with self._lock:
+            every = list(self._words[int(reverse)])
+        return [word for word in every if self.on_word(word, reverse=reverse)]
 
     def counts(self) -> dict[str, int]:
         standing = self.standing()
