@@ -93,6 +93,11 @@ class Api:
         return [(row["source"], row["target"], row["verdict"]) for row in rows]
 
 
+def wait_until_ready(api: Api) -> None:
+    while not api.get("/info")["dictionary"]["ready"]:
+        time.sleep(0.05)
+
+
 @contextmanager
 def running(folder: Path, store: Path, **options: Any) -> Iterator[str]:
     """The address of a server in this process."""
@@ -111,8 +116,7 @@ def running(folder: Path, store: Path, **options: Any) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def base(folder: Path) -> Iterator[str]:
     with running(folder, folder.with_name("decisions.sqlite")) as address:
-        while not Api(address).get("/info")["dictionary"]["ready"]:
-            time.sleep(0.05)
+        wait_until_ready(Api(address))
         yield address
 
 
@@ -479,10 +483,12 @@ def test_learn_and_go_back(open_page: Open, api: Api) -> None:
     expect(page.get_by_role("progressbar")).to_be_visible()
     expect(page.get_by_role("heading", name="What changed")).to_be_visible(timeout=60_000)
     assert api.get("/info")["seeds"] > before
-    caption = page.locator(".changes caption").inner_text()
-    assert str(api.get("/learn")["n_changes"]) in caption
-    page.get_by_role("button", name="Go back to before").click()
-    expect(page.get_by_role("button", name="Go back to before")).to_have_count(0)
+    caption = page.locator(".changes caption")
+    wait_until_ready(api)
+    changed = api.get("/learn")["n_changes"]
+    expect(caption).to_contain_text(f"{changed} first translation", timeout=15_000)
+    page.get_by_role("button", name="Go back").click()
+    expect(page.get_by_role("button", name="Go back")).to_have_count(0)
     assert api.get("/info")["seeds"] == before
     assert len(api.decisions()) == 20
 

@@ -3,7 +3,7 @@
 import { api } from "./api.js";
 import { decisionList, undo } from "./decisions.js";
 import { announce, button, h, kbd, labelled, sentence, whole } from "./dom.js";
-import { EntryPanel } from "./entry.js";
+import { DECIDING, EntryPanel } from "./entry.js";
 import { address, facts, go, note, settings } from "./state.js";
 
 /** @typedef {import("./api.js").QueueRow} QueueRow */
@@ -172,7 +172,7 @@ export function curateView(root, signal) {
       panel.refresh();
     },
     key(/** @type {string} */ key) {
-      if (panel.busy) return true;
+      if (panel.busy) return DECIDING.test(key);
       if (key === "n" || key === "ArrowRight") step(1);
       else if (key === "p" || key === "ArrowLeft") step(-1);
       else if (key === "s") panel.skip();

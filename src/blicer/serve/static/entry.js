@@ -14,6 +14,8 @@ import { address, facts, language, languageName } from "./state.js";
 
 const SHOWN = 8;
 const FORMS = 3;
+/** Keys that are swallowed while another word is on its way: they were meant for that one. */
+export const DECIDING = /^(?:[1-9acnprstx]|Arrow\w+)$/;
 const ORDINALS = new Intl.PluralRules("en", { type: "ordinal" });
 /** @type {Record<string, string>} */
 const SUFFIXES = { one: "st", two: "nd", few: "rd", other: "th" };
@@ -340,7 +342,7 @@ export class EntryPanel {
 
   /** Whether the key was one of ours. @param {string} key */
   key(key) {
-    if (this.busy) return true; // meant for a word that is not on screen yet
+    if (this.busy) return DECIDING.test(key);
     const list = this.candidates;
     const one = list[this.selected];
     if (!this.entry?.known) return false;

@@ -21,7 +21,7 @@ export function expectedCards(now, before) {
     const back = name === "backward";
     return h("div", { class: "card figure" },
       h("h3", {}, `${languageName(back)} → ${languageName(back, true)}`),
-      h("p", { class: "big" }, percent(one.precision), gain !== null && h("span", { class: gain >= 0 ? "up" : "down" }, ` ${gain >= 0 ? "+" : "−"}${percent(Math.abs(gain))}`)),
+      h("p", { class: "big" }, percent(one.precision), gain !== null && h("span", { class: gain >= 0 ? "up" : "down" }, ` ${gain >= 0 ? "+" : "−"}${(100 * Math.abs(gain)).toFixed(1)} points`)),
       h("p", { class: "soft" }, `of first translations are right; 95 % interval ${percent(one.interval[0])} to ${percent(one.interval[1])}, from ${count(one.words, "held-out word")}`));
   });
   return h("div", { class: "cards" }, ...cards);
@@ -29,19 +29,21 @@ export function expectedCards(now, before) {
 
 /** @param {Learning} learning */
 function changes(learning) {
+  const { ready } = facts.info.dictionary;
   const rows = learning.changes.map((one) => h("tr", {},
     h("th", { scope: "row" }, h("a", { href: address({ view: "entry", word: one.word, reverse: false }) }, word(one.word, language(false)))),
     h("td", {}, one.before === null ? "–" : word(one.before, language(true)), h("span", { class: "soft" }, ` ${decimals(one.confidence_before)}`)),
     h("td", {}, one.after === null ? "–" : word(one.after, language(true)), h("span", { class: "soft" }, ` ${decimals(one.confidence_after)}`))));
   return h("div", { class: "card flush" }, h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Changed translations" }, h("table", { class: "changes" },
-    h("caption", {}, learning.n_changes > rows.length ? `First translations that changed: ${whole(rows.length)} of ${whole(learning.n_changes)}` : `First translations that changed: ${whole(learning.n_changes)}`),
-    h("thead", {}, h("tr", {}, ...["Word", "Before", "After"].map((name) => h("th", { scope: "col" }, name)))),
+    h("caption", {}, h("b", {}, count(learning.n_changes, "first translation")), ` changed${ready ? "" : " so far; the dictionary is still being computed again"}.`,
+      learning.n_changes > rows.length && ` These are ${whole(rows.length)} of them.`),
+    rows.length > 0 && h("thead", {}, h("tr", {}, ...["Word", "Before", "After"].map((name) => h("th", { scope: "col" }, name)))),
     h("tbody", {}, ...rows))));
 }
 
 /** @param {HTMLElement} root @param {AbortSignal} signal */
 export function learnView(root, signal) {
-  const box = h("div");
+  const box = h("div", { class: "outcome" });
   const files = button("Download decisions (TSV)", async () => {
     const text = await api.decisionsFile().catch((error) => toast(sentence(error)));
     if (text === undefined) return;
@@ -69,6 +71,9 @@ export function learnView(root, signal) {
       if (state && state !== learning.state) await loadInfo();
       draw(learning);
       if (learning.state === "running") timer = setTimeout(() => take(api.learning), EVERY);
+      // Changes are counted while the dictionary is computed again.
+      else if (learning.state === "done" && !facts.info.dictionary.ready)
+        timer = setTimeout(() => take(async () => (await loadInfo(), api.learning())), 5 * EVERY);
     } catch (error) {
       if (state !== "running") return toast(sentence(error));
       message.textContent = sentence(error);
@@ -109,7 +114,7 @@ export function learnView(root, signal) {
       h("span", {}, h("b", {}, whole(Number(value))), ` ${name}`)));
     const actions = h("div", { class: "actions" },
       button(learning.state === "failed" ? "Try again" : "Learn now", start, { class: "primary", disabled: n === 0 }),
-      learning.can_go_back && button("Go back to before", back, { class: "quiet" }));
+      learning.can_go_back && button("Go back", back, { class: "quiet" }));
     box.replaceChildren(h("div", { class: "card" }, tally, actions,
       n === 0 && h("p", { class: "soft" }, "There is nothing to learn from yet: ", h("a", { href: address({ view: "curate", word: "" }) }, "curate some words"), " first."),
       learning.message && h("p", { class: learning.state === "failed" ? "failure" : "soft" }, learning.message)));
