@@ -374,9 +374,12 @@ def test_accept_reject_undo_and_reload(open_page: Open, api: Api) -> None:
 def test_a_decision_is_saved_only_once_the_server_says_so(open_page: Open, api: Api) -> None:
     page = open_page(entry("水"))
     first = shown(page)[0]
-    page.context.route("**/decisions", lambda route: route.abort())
+    held: list[Any] = []
+    page.context.route("**/decisions", held.append)
     page.keyboard.press("a")
-    expect(candidate(page, first).locator(".badge")).to_contain_text("not saved")
+    expect(candidate(page, first).locator(".badge")).to_have_text("saving …")
+    held[0].abort()
+    expect(candidate(page, first).locator(".badge")).to_have_text("not saved")
     expect(page.locator("#banner")).to_contain_text("1 decision is not saved")
     assert api.decisions() == []
     page.context.unroute("**/decisions")
@@ -456,8 +459,8 @@ def test_fast_fingers_skip_no_word(open_page: Open, api: Api) -> None:
     words = [row["source"] for row in api.get("/queue", kind="frequent", limit=50)["rows"]]
     page = open_page("view=curate&kind=frequent")
     expect(page.locator(".entry h1")).to_have_text(words[0])
-    for _ in range(8):
-        page.keyboard.press("a", delay=0)
+    press = "document.body.dispatchEvent(new KeyboardEvent('keydown', {key: 'a', bubbles: true}))"
+    page.evaluate(f"() => {{ for (let n = 0; n < 4; n += 1) {press} }}")
     page.wait_for_function("() => !document.querySelector('.saving')")
     page.wait_for_timeout(200)
     place = words.index(page.locator(".entry h1").inner_text())
