@@ -375,7 +375,7 @@ def test_a_decision_is_saved_only_once_the_server_says_so(open_page: Open, api: 
     page = open_page(entry("水"))
     first = shown(page)[0]
     held: list[Any] = []
-    page.context.route("**/decisions", held.append)
+    page.context.route("**/decisions", lambda route: held.append(route))
     page.keyboard.press("a")
     expect(candidate(page, first).locator(".badge")).to_have_text("saving …")
     held[0].abort()
