@@ -421,7 +421,8 @@ def test_what_is_not_text(client: TestClient, text: str) -> None:
         ("/neighbours", {"word": text}),
         *(("/decisions", {**decision, name: text}) for name in ("source", "target", "note", "who")),
     ):
-        answer = client.post(path, json=body)
+        sent = {"content-type": "application/json"}
+        answer = client.post(path, content=json.dumps(body), headers=sent)
         assert answer.status_code == 422, path
     assert client.get("/decisions").json()["total"] == 0
 
