@@ -412,6 +412,21 @@ def test_too_much(client: TestClient) -> None:
     assert client.get("/entry", params={"word": "s1"}).status_code == 200
 
 
+@pytest.mark.parametrize("text", ["\ud800", "a\udfff", "a\0b"])
+def test_what_is_not_text(client: TestClient, text: str) -> None:
+    decision = {"source": "s1", "target": "t1", "verdict": "accept"}
+    for path, body in (
+        ("/translate", {"words": [text]}),
+        ("/score", {"pairs": [["s1", text]]}),
+        ("/neighbours", {"word": text}),
+        *(("/decisions", {**decision, name: text}) for name in ("source", "target", "note", "who")),
+    ):
+        sent = {"content-type": "application/json"}
+        answer = client.post(path, content=json.dumps(body), headers=sent)
+        assert answer.status_code == 422, path
+    assert client.get("/decisions").json()["total"] == 0
+
+
 def test_pages_that_are_not_there(client: TestClient) -> None:
     for path in ("/nothing", "/static/../app.py", "/static/%2e%2e/app.py", "/pictures/x.svg"):
         answer = client.get(path)
