@@ -491,6 +491,7 @@ def test_learn_and_go_back(open_page: Open, api: Api) -> None:
     changed = api.get("/learn")["n_changes"]
     expect(caption).to_contain_text(f"{changed} first translation", timeout=15_000)
     page.get_by_role("button", name="Go back").click()
+    expect(page.get_by_role("button", name="Learn now")).to_be_visible(timeout=30_000)
     expect(page.get_by_role("button", name="Go back")).to_have_count(0)
     assert api.get("/info")["seeds"] == before
     assert len(api.decisions()) == 20

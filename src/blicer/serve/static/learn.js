@@ -113,7 +113,7 @@ export function learnView(root, signal) {
     if (learning.state === "running") {
       meter.value = learning.progress;
       message.textContent = learning.message;
-      box.replaceChildren(h("div", { class: "card" }, h("h2", {}, "Learning …"), meter, message, h("p", { class: "soft" }, "You can go on curating; this goes on in the background.")));
+      box.replaceChildren(h("div", { class: "card" }, h("h2", {}, "Under way"), meter, message, h("p", { class: "soft" }, "You can go on curating; this goes on in the background.")));
       return;
     }
     const tally = h("p", { class: "tally" }, ...[["accepted", accept], ["own translations", correct], ["rejected", reject]].map(([name, value]) =>
