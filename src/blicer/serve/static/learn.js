@@ -124,7 +124,7 @@ export function learnView(root, signal) {
     box.replaceChildren(h("div", { class: "card" }, tally, actions,
       n === 0 && h("p", { class: "soft" }, "There is nothing to learn from yet: ", h("a", { href: address({ view: "curate", word: "" }) }, "curate some words"), " first."),
       learning.message && h("p", { class: learning.state === "failed" ? "failure" : "soft" }, learning.message)));
-    if (learning.state === "done")
+    if (learning.can_go_back)
       box.append(h("h2", {}, "What changed"), expectedCards(learning.expected_after, learning.expected_before), changes(learning));
   }
 
