@@ -8,7 +8,7 @@ alike, so that their vectors are near. No seeds are needed, and no rules for any
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -73,6 +73,29 @@ class Forms:
             groups.append([place])
             alike.append(groups[-1])
         return groups
+
+    def of(self, headwords: Iterable[str]) -> dict[str, str]:
+        """Other words of the language that are forms of one of these, and of which (the first)."""
+        heads: dict[str, int] = {word: place for place, word in enumerate(headwords)}
+        by_stem: defaultdict[str, list[str]] = defaultdict(list)
+        for word in heads:
+            for stem in _stems(word):
+                by_stem[stem].append(word)
+        found = {}
+        for word in self.language.words:
+            if word in heads:
+                continue
+            near = {head for stem in _stems(word) for head in by_stem.get(stem, ())}
+            fitting = (
+                head for head in sorted(near, key=lambda one: heads[one]) if self(head, word)
+            )
+            if (head := next(fitting, None)) is not None:
+                found[word] = head
+        return found
+
+
+def _stems(word: str) -> list[str]:
+    return [word[:cut] for cut in range(max(SHORTEST_STEM, len(word) - LONGEST), len(word) + 1)]
 
 
 def _common_prefix(one: str, other: str) -> int:

@@ -6,9 +6,10 @@ Candidates come from CSLS, every scorer scores them, and the mixed score ranks t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
@@ -16,16 +17,27 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from blicer import __version__
 from blicer.align.space import Space
 from blicer.calibration import Calibration, doubts
 from blicer.config import MOST
 from blicer.crossencoder.scoring import best_first
+from blicer.dictionary import About, Dictionary, Entry, merged
 from blicer.errors import FileError, InputError
-from blicer.files import atomic_folder, check_replaceable, read_marker, write_marker
+from blicer.files import (
+    atomic_folder,
+    check_replaceable,
+    digest,
+    file_sha256,
+    read_marker,
+    write_marker,
+)
 from blicer.forms import Forms
 from blicer.lexicon import Lexicon, find_words
 from blicer.mixing import CSLS, Mixture, pair_words, score_candidates
+from blicer.progress import task
 from blicer.scorers import Scorer, load_scorer
+from blicer.stage_cache import ArrayCache
 from blicer.training_pairs import Scaling
 
 if TYPE_CHECKING:
@@ -224,6 +236,19 @@ class Translator:
         ``seeds_as_evidence``: the model may overrule the seeds it was trained on; by default they
         come first, as given. Forms of one lemma count as one translation.
         """
+        rank = partial(self.rank, reverse=reverse)
+        yield from self._answers(words, k, rank, reverse, min_confidence, seeds_as_evidence)
+
+    def _answers(
+        self,
+        words: Sequence[str],
+        k: int,
+        rank: Callable[[list[int]], Ranking],
+        reverse: bool,
+        min_confidence: float | None,
+        seeds_as_evidence: bool,
+    ) -> Iterator[Translation]:
+        """``translate_stream`` with rankings from ``rank``."""
         self.check_request(words, k, min_confidence)
         known = Lexicon([]) if seeds_as_evidence else self.reversed_seeds if reverse else self.seeds
         asked, offered = (self.target, self.source) if reverse else (self.source, self.target)
@@ -233,8 +258,7 @@ class Translator:
         for start in range(0, len(words), QUERIES_AT_ONCE):
             some = list(words[start : start + QUERIES_AT_ONCE])
             rows = _find(some, asked)
-            ranking = self.rank([rows[word] for word in some if word in rows], reverse=reverse)
-            answers = ranking.candidates(offered)
+            answers = rank([rows[word] for word in some if word in rows]).candidates(offered)
             for word in some:
                 found = next(answers) if word in rows else []
                 given = known.targets.get(word, known.targets.get(word.lower(), []))
@@ -280,6 +304,108 @@ class Translator:
             raise InputError(f"min_confidence is {min_confidence!r}; expected a number from 0 to 1")
         if min_confidence > 0 and self.calibration is None:
             raise InputError(f"{_UNCALIBRATED}, so min_confidence means nothing: {_TRAIN_AGAIN}")
+
+    # -- whole dictionaries --------------------
+
+    def induce(
+        self,
+        words: int | None = None,
+        k: int = MOST,
+        *,
+        reverse: bool = False,
+        both: bool = False,
+        min_confidence: float | None = None,
+        seeds_as_evidence: bool = False,
+    ) -> Dictionary:
+        """The dictionary of the most frequent words.
+
+        ``words``: how many (by default all). ``both``: both directions as one dictionary; pairs
+        that are found from both sides come first. For the others see ``translate_stream``. Scores
+        are kept in the cache folder, so that the same words are never scored twice, not after a
+        kill and not for other options.
+        """
+        self.check_request([], k, min_confidence)
+        if both:
+            if reverse:
+                raise InputError("a dictionary of both directions has no reverse: ask for either")
+            asked: Any = (words, k)
+            how: Any = {"min_confidence": min_confidence, "seeds_as_evidence": seeds_as_evidence}
+            sides = [self.induce(*asked, reverse=back, **how) for back in (False, True)]
+            return merged(*sides)
+        side = self.target if reverse else self.source
+        vocabulary = side.words[: len(side) if words is None else words]
+        rank = partial(self.rank_kept, reverse=reverse)
+        answers = self._answers(vocabulary, k, rank, reverse, min_confidence, seeds_as_evidence)
+        entries = []
+        with task("translating", len(vocabulary)) as running:
+            for answer in answers:
+                running.advance()
+                for place, one in enumerate(answer.candidates, start=1):
+                    numbers = (one.confidence, one.score, place, one.seed, one.forms)
+                    entries.append(Entry(answer.word, one.word, *numbers))
+        forms = self.target_forms if reverse else self.source_forms
+        about = self.about.reverse() if reverse else self.about
+        found = Dictionary(entries, about, asked=len(vocabulary))
+        found.inflected = forms.of(found.words)
+        return found
+
+    def rank_kept(self, queries: Sequence[int], *, reverse: bool = False) -> Ranking:
+        """``rank`` for neighbouring rows of one block, from the cache if they were ranked before.
+
+        A file holds a block of words, or as many of its first words as were ever asked for.
+        """
+        block, start = divmod(queries[0], QUERIES_AT_ONCE)
+        stop, first = start + len(queries), queries[0] - start
+        name = f"{'backward' if reverse else 'forward'}-{block:06}"
+        kept = self.kept.load(name) or {}
+        ready = len(kept.get("indices", ()))
+        if ready < stop:
+            new = self.rank(np.arange(first + ready, first + stop), reverse=reverse)
+            arrays = {key: value for key, value in vars(new).items() if value is not None}
+            kept = {
+                key: np.concatenate([kept[key], value]) if ready else value
+                for key, value in arrays.items()
+            }
+            self.kept.save(name, kept)
+        confidence = kept["confidence"][start:stop] if "confidence" in kept else None
+        return Ranking(kept["indices"][start:stop], kept["scores"][start:stop], confidence)
+
+    @cached_property
+    def kept(self) -> ArrayCache:
+        """Rankings of this translator that were computed before, in any process."""
+        weights = []
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            for scorer in self.scorers:
+                save = getattr(scorer, "save", None)
+                weights.append([scorer.name, save(folder) if save else {}])
+            files = {str(path.relative_to(folder)): path for path in sorted(folder.rglob("*"))}
+            weights += [[key, file_sha256(path)] for key, path in files.items() if path.is_file()]
+        ours = self.to_dict()
+        ranking = [ours[key] for key in ("mixture", "scaling", "calibration", "n_cand")]
+        sides = (self.source, self.target)
+        return ArrayCache(
+            "scores",
+            digest(
+                [__version__, self.space.k_csls, ranking, weights],
+                *(np.asarray(side.vectors) for side in sides),
+                *("\n".join(side.words) for side in sides),
+            ),
+        )
+
+    @property
+    def about(self) -> About:
+        """Where this translator's dictionaries come from."""
+        names = self.details.get("vectors", ["", ""])
+        sides = zip((self.source, self.target), names, strict=True)
+        vectors = [f"{name} ({len(side):,} words)".strip() for side, name in sides]
+        return About(
+            self.source.language or "",
+            self.target.language or "",
+            vectors=(vectors[0], vectors[1]),
+            seeds=self.details.get("seeds", len(self.seeds)),
+            method=f"{self.space.method}; {self.mixture}",
+        )
 
     # -- saving and loading --------------------
 
