@@ -75,6 +75,24 @@ FORMATS: dict[str, Format] = {
     "ontolex": Format(f"{_HERE}.ontolex:write", (".ttl",), "OntoLex-Lemon as Turtle"),
     "lift": Format(f"{_HERE}.lift:write", (".lift",), "LIFT, for FieldWorks (FLEx)"),
     "apertium": Format(f"{_HERE}.apertium:write", (".dix",), "Apertium bilingual dictionary"),
+    "xlsx": Format(
+        f"{_HERE}.xlsx:write",
+        (".xlsx",),
+        "Excel workbook, with columns for an editor",
+        f"{_HERE}.xlsx:read",
+    ),
+    "stardict": Format(
+        f"{_HERE}.stardict:write",
+        (".ifo",),
+        "StarDict, for GoldenDict, KOReader and others",
+        files=4,
+    ),
+    "dictd": Format(f"{_HERE}.dictd:write", (".index",), "dictd, for the DICT protocol", files=2),
+    "anki": Format(f"{_HERE}.anki:write", (".apkg",), "Anki deck"),
+    "yomitan": Format(f"{_HERE}.yomitan:write", (".zip",), "Yomitan, for reading in the browser"),
+    "epub": Format(
+        f"{_HERE}.ebook:write", (".epub", ".mobi"), "EPUB or Kindle, by the program pyglossary"
+    ),
 }
 REVIEWED = ("tsv", "csv", "jsonl", "parquet", "xlsx")
 
@@ -87,7 +105,8 @@ def check_output(path: Path, given: str | None = None) -> str:
     name = _named(path, given)
     if path.is_dir():
         raise FileError(path, "is a folder; expected the name of a dictionary file")
-    if FORMATS[name].files > 1 and (is_special(path) or path.suffix.lower() in COMPRESSED):
+    several = FORMATS[name].files > 1
+    if several and (is_special(path) or path.suffix.lower() in COMPRESSED):
         raise InputError(f"{name} is {FORMATS[name].files} files: give the name of the first")
     return name
 
