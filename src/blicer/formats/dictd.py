@@ -6,12 +6,13 @@ from pathlib import Path
 
 from blicer.dictionary import Dictionary
 from blicer.files import open_output
-from blicer.formats.stardict import article, dictzip
+from blicer.formats.stardict import article, check_free, dictzip
 
 DIGITS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 
 
 def write(path: Path, dictionary: Dictionary) -> None:
+    check_free(path, ".ifo")
     about = dictionary.about
     articles = {
         "00-database-allchars": "",  # words are compared with all their characters

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from blicer.dictionary import Dictionary, Entry
+from blicer.errors import FileError
 from blicer.files import open_output
 from blicer.progress import note
 
@@ -20,6 +21,7 @@ PIECE = 58315  # bytes of text in a piece: what compresses badly still fits 16 b
 
 
 def write(path: Path, dictionary: Dictionary) -> None:
+    check_free(path, ".index")
     about = dictionary.about
     words = [word for word in dictionary.words if _fits(word)]
     if left := len(dictionary.words) - len(words):
@@ -59,6 +61,16 @@ def write(path: Path, dictionary: Dictionary) -> None:
     with open_output(path.with_suffix(".ifo")) as file:  # last: it makes the others a dictionary
         file.write("StarDict's dict ifo file\n")
         file.writelines(f"{name}={value}\n" for name, value in facts.items())
+
+
+def check_free(path: Path, other: str) -> None:
+    """StarDict and dictd both have a ``.dict.dz``: one must not take the other's."""
+    if path.with_suffix(other).exists():
+        raise FileError(
+            path.with_suffix(other),
+            f"is beside it and needs its own {path.with_suffix('.dict.dz').name}; choose another "
+            "name",
+        )
 
 
 def article(entries: Iterable[Entry]) -> str:

@@ -1,4 +1,7 @@
-"""TBX-Basic (ISO 30042:2019, data categories as attributes): one concept an entry."""
+"""TBX-Basic in the structure of ISO 30042:2008, which terminology tools read: a concept an entry.
+
+The edition of 2019 renamed its elements; readers such as the Translate Toolkit do not know it yet.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +10,14 @@ from pathlib import Path
 from blicer.dictionary import Dictionary, Entry
 from blicer.formats.markup import LANGUAGE, Markup, shown, xml_file
 
-SCHEMA = "TBXBasic.xcs"
+SCHEMA = "TBXBasicXCSV02.xcs"
 
 
 def write(path: Path, dictionary: Dictionary) -> None:
     about = dictionary.about
-    root = {
-        "type": "TBX-Basic",
-        "style": "dca",
-        "xmlns": "urn:iso:std:iso:30042:ed-2",
-        LANGUAGE: "en",
-    }
-    with xml_file(path) as xml, xml.element("tbx", root):
-        with xml.element("tbxHeader"):
+    root = {"type": "TBX-Basic", LANGUAGE: about.tags[0]}
+    with xml_file(path) as xml, xml.element("martif", root):
+        with xml.element("martifHeader"):
             with xml.element("fileDesc"):
                 with xml.element("titleStmt"):
                     xml.leaf("title", about.title)
@@ -30,10 +28,10 @@ def write(path: Path, dictionary: Dictionary) -> None:
                 xml.leaf("p", SCHEMA, {"type": "XCSURI"})
         with xml.element("text"), xml.element("body"):
             for number, entry in enumerate(dictionary, start=1):
-                with xml.element("conceptEntry", {"id": f"c{number}"}):
+                with xml.element("termEntry", {"id": f"c{number}"}):
                     words = zip(about.tags, (entry.source, entry.target), strict=True)
                     for place, (tag, word) in enumerate(words):
-                        with xml.element("langSec", {LANGUAGE: tag}), xml.element("termSec"):
+                        with xml.element("langSet", {LANGUAGE: tag}), xml.element("tig"):
                             xml.leaf("term", word)
                             if place:
                                 _facts(xml, entry)
