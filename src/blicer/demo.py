@@ -102,7 +102,7 @@ def run(
 
 def measure(pair: Starter, procrustes: System, translator: Translator, bootstrap: int) -> Results:
     """Both spaces and the translator on the test dictionary; what reranking changed."""
-    from blicer.evaluation import compare, evaluate
+    from blicer.evaluation import compare, evaluate, thinned
 
     source, target, seeds, test = pair
     names = ("Procrustes, CSLS", "Two views, CSLS", "Two views, reranked")
@@ -123,6 +123,10 @@ def measure(pair: Starter, procrustes: System, translator: Translator, bootstrap
         "changes": changes(before, after, translator, test),
         "mixture": translator.mixture.to_dict(),
         "calibration": translator.calibration.to_dict() if translator.calibration else None,
+        "risk_coverage": {
+            name: thinned(one.risk_coverage).tolist()
+            for name, (_, one) in zip(("en-ru", "ru-en"), after.directions(), strict=True)
+        },
     }
 
 
@@ -169,4 +173,5 @@ def page(results: Results) -> str:
     pictures = {"curve": plots.curves([curve], "", "λ", "P@1, per cent", baseline=alone)}
     if found := calibration.get("reliability"):
         pictures["reliability"] = plots.reliability(found["bins"], "")
+        pictures["risk_coverage"] = plots.risk_coverage(results["risk_coverage"], "")
     return render("demo.html.j2", pictures=pictures, **results)
