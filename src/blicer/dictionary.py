@@ -236,7 +236,7 @@ class Dictionary:
                 right.append((entry.source, entry.correction))
             if entry.is_accepted:
                 right.append((entry.source, entry.target))
-            elif entry.is_rejected or entry.correction:
+            elif (entry.is_rejected or entry.correction) and entry.correction != entry.target:
                 wrong.append((entry.source, entry.target))
         return Lexicon(dict.fromkeys(right)), Lexicon(dict.fromkeys(wrong))
 

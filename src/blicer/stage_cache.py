@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -87,23 +87,39 @@ class ArrayCache:
         if not self.folder.is_dir():
             _forget_oldest(self.folder.parent)
 
-    def load(self, name: str) -> dict[str, NDArray[Any]] | None:
-        """The arrays of this name; None if there are none, or if the file is damaged."""
+    def rows(
+        self, name: str, count: int, compute: Callable[[int, int], dict[str, NDArray[Any]]]
+    ) -> dict[str, NDArray[Any]]:
+        """The first ``count`` rows of the arrays of this name.
+
+        ``compute(start, stop)`` gives those that were never asked for, which are kept then.
+        """
+        arrays = self._load(name)
+        ready = min(map(len, arrays.values()), default=0)
+        if ready < count:
+            new = compute(ready, count)
+            old = arrays if ready else {key: rows[:0] for key, rows in new.items()}
+            arrays = {key: np.concatenate([old[key], rows]) for key, rows in new.items()}
+            self._save(name, arrays)
+        return {key: one[:count] for key, one in arrays.items()}
+
+    def _load(self, name: str) -> dict[str, NDArray[Any]]:
+        """No arrays if there are none, or if the file is damaged."""
         try:
             content = (self.folder / name).read_bytes()
             os.utime(self.folder)
         except OSError:
-            return None
+            return {}
         if digest(content[_CHECK:], length=_CHECK).encode() != content[:_CHECK]:
-            return None
+            return {}
         try:
             arrays: dict[str, NDArray[Any]] = load(content[_CHECK:])
         except SafetensorError:  # of another version
-            return None
+            return {}
         return arrays
 
-    def save(self, name: str, arrays: dict[str, NDArray[Any]]) -> None:
-        """Keep the arrays; a folder that cannot be written to is said once."""
+    def _save(self, name: str, arrays: dict[str, NDArray[Any]]) -> None:
+        """A folder that cannot be written to is said once."""
         if not self.usable:
             return
         content = save({key: np.ascontiguousarray(one) for key, one in arrays.items()})

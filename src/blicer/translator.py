@@ -6,7 +6,6 @@ Candidates come from CSLS, every scorer scores them, and the mixed score ranks t
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -24,19 +23,12 @@ from blicer.config import MOST
 from blicer.crossencoder.scoring import best_first
 from blicer.dictionary import About, Dictionary, Entry, merged
 from blicer.errors import FileError, InputError
-from blicer.files import (
-    atomic_folder,
-    check_replaceable,
-    digest,
-    file_sha256,
-    read_marker,
-    write_marker,
-)
+from blicer.files import atomic_folder, check_replaceable, digest, read_marker, write_marker
 from blicer.forms import Forms
 from blicer.lexicon import Lexicon, find_words
 from blicer.mixing import CSLS, Mixture, pair_words, score_candidates
 from blicer.progress import task
-from blicer.scorers import Scorer, load_scorer
+from blicer.scorers import Scorer, contents, load_scorer, save_scorers
 from blicer.stage_cache import ArrayCache
 from blicer.training_pairs import Scaling
 
@@ -327,13 +319,11 @@ class Translator:
         kill and not for other options.
         """
         self.check_request([], k, min_confidence)
+        if both and reverse:
+            raise InputError("a dictionary of both directions has no reverse: ask for either")
         if both:
-            if reverse:
-                raise InputError("a dictionary of both directions has no reverse: ask for either")
-            asked: Any = (words, k)
             how: Any = {"min_confidence": min_confidence, "seeds_as_evidence": seeds_as_evidence}
-            sides = [self.induce(*asked, reverse=back, **how) for back in (False, True)]
-            return merged(*sides)
+            return merged(*(self.induce(words, k, reverse=back, **how) for back in (False, True)))
         side = self.target if reverse else self.source
         vocabulary = side.words[: len(side) if words is None else words]
         rank = partial(self.rank_kept, reverse=reverse)
@@ -352,59 +342,38 @@ class Translator:
         return found
 
     def rank_kept(self, queries: Sequence[int], *, reverse: bool = False) -> Ranking:
-        """``rank`` for neighbouring rows of one block, from the cache if they were ranked before.
-
-        A file holds a block of words, or as many of its first words as were ever asked for.
-        """
+        """``rank`` for neighbouring rows of one block; what was ranked before is in the cache."""
         block, start = divmod(queries[0], QUERIES_AT_ONCE)
-        stop, first = start + len(queries), queries[0] - start
+        first = queries[0] - start
+
+        def compute(begin: int, end: int) -> dict[str, NDArray[Any]]:
+            found = self.rank(np.arange(first + begin, first + end), reverse=reverse)
+            return {key: value for key, value in vars(found).items() if value is not None}
+
         name = f"{'backward' if reverse else 'forward'}-{block:06}"
-        kept = self.kept.load(name) or {}
-        ready = len(kept.get("indices", ()))
-        if ready < stop:
-            new = self.rank(np.arange(first + ready, first + stop), reverse=reverse)
-            arrays = {key: value for key, value in vars(new).items() if value is not None}
-            kept = {
-                key: np.concatenate([kept[key], value]) if ready else value
-                for key, value in arrays.items()
-            }
-            self.kept.save(name, kept)
-        confidence = kept["confidence"][start:stop] if "confidence" in kept else None
-        return Ranking(kept["indices"][start:stop], kept["scores"][start:stop], confidence)
+        kept: Any = self.kept.rows(name, start + len(queries), compute)
+        kept = {key: rows[start:] for key, rows in kept.items()}
+        return Ranking(**{"confidence": None} | kept)
 
     @cached_property
     def kept(self) -> ArrayCache:
         """Rankings of this translator that were computed before, in any process."""
-        weights = []
-        with tempfile.TemporaryDirectory() as name:
-            folder = Path(name)
-            for scorer in self.scorers:
-                save = getattr(scorer, "save", None)
-                weights.append([scorer.name, save(folder) if save else {}])
-            files = {str(path.relative_to(folder)): path for path in sorted(folder.rglob("*"))}
-            weights += [[key, file_sha256(path)] for key, path in files.items() if path.is_file()]
         ours = self.to_dict()
-        ranking = [ours[key] for key in ("mixture", "scaling", "calibration", "n_cand")]
-        sides = (self.source, self.target)
-        return ArrayCache(
-            "scores",
-            digest(
-                [__version__, self.space.k_csls, ranking, weights],
-                *(np.asarray(side.vectors) for side in sides),
-                *("\n".join(side.words) for side in sides),
-            ),
-        )
+        settings = [ours[key] for key in ("mixture", "scaling", "calibration", "n_cand")]
+        vectors = [np.asarray(side.vectors) for side in (self.source, self.target)]
+        words = ["\n".join(side.words) for side in (self.source, self.target)]
+        parts = [__version__, self.space.k_csls, settings, contents(self.scorers)]
+        return ArrayCache("scores", digest(parts, *vectors, *words))
 
     @property
     def about(self) -> About:
         """Where this translator's dictionaries come from."""
-        names = self.details.get("vectors", ["", ""])
-        sides = zip((self.source, self.target), names, strict=True)
-        vectors = [f"{name} ({len(side):,} words)".strip() for side, name in sides]
+        sides = zip((self.source, self.target), self.details.get("vectors", ["", ""]), strict=True)
+        first, second = (f"{name} ({len(side):,} words)".strip() for side, name in sides)
         return About(
             self.source.language or "",
             self.target.language or "",
-            vectors=(vectors[0], vectors[1]),
+            vectors=(first, second),
             seeds=self.details.get("seeds", len(self.seeds)),
             method=f"{self.space.method}; {self.mixture}",
         )
@@ -416,10 +385,7 @@ class Translator:
         check_replaceable(path, DESCRIPTION, "a translator")
         with atomic_folder(path) as folder:
             self.space.save(folder / "space")
-            scorers = []
-            for scorer in self.scorers:
-                save = getattr(scorer, "save", None)
-                scorers.append({"name": scorer.name, **(save(folder) if save else {})})
+            scorers = save_scorers(self.scorers, folder)
             write_marker(folder, DESCRIPTION, self.to_dict() | {"scorers": scorers})
 
     def to_dict(self) -> dict[str, Any]:
