@@ -368,8 +368,9 @@ class Translator:
     @property
     def about(self) -> About:
         """Where this translator's dictionaries come from."""
-        sides = zip((self.source, self.target), self.details.get("vectors", ["", ""]), strict=True)
-        first, second = (f"{name} ({len(side):,} words)".strip() for side, name in sides)
+        names = self.details.get("vectors", {}).get("files", ["", ""])
+        sides = zip((self.source, self.target), map(Path, names), strict=True)
+        first, second = (f"{path.name} ({len(side):,} words)".strip() for side, path in sides)
         return About(
             self.source.language or "",
             self.target.language or "",

@@ -277,7 +277,7 @@ def train(
             work_dir=work,
         ).translator()
     if source is not None and target is not None:
-        translator.details["vectors"] = [source.name, target.name]
+        translator.details["vectors"] = {"files": [source.name, target.name]}
     translator.save(output)
     shutil.rmtree(work, ignore_errors=True)
     note(f"wrote {output}; mixing weights: {translator.mixture}")

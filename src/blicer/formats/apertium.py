@@ -21,7 +21,7 @@ def write(path: Path, dictionary: Dictionary) -> None:
     with xml_file(path) as xml, xml.element("dictionary"):
         xml.leaf("alphabet")
         with xml.element("sdefs"):
-            xml.empty("sdef", {"n": "x", "c": "; ".join(dictionary.about.lines())})
+            xml.leaf("sdef", "", {"n": "x", "c": "; ".join(dictionary.about.lines())})
         with xml.element("section", section):
             for entry in dictionary:
                 with xml.element("e", _attributes(entry, two_way)), xml.element("p"):
@@ -36,13 +36,13 @@ def _attributes(entry: Entry, two_way: bool) -> Attributes:
     elif entry.confidence is None:
         found["r"] = "RL"
     if entry.surest is not None:
-        found["w"] = f"{-math.log(max(LEAST, entry.surest)):.4f}"
+        found["w"] = f"{abs(math.log(max(LEAST, entry.surest))):.4f}"
         found["c"] = f"confidence {shown(entry.surest)}"
     return found
 
 
 def _side(xml: Markup, side: str, word: str) -> None:
-    with xml.element(side):
+    with xml.element(side, lines=False):
         for place, part in enumerate(word.split(" ")):
             if place:
                 xml.empty("b")

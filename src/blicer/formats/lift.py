@@ -27,4 +27,4 @@ def write(path: Path, dictionary: Dictionary) -> None:
                         values = {"confidence": shown(entry.surest), "verdict": entry.verdict}
                         for name, value in values.items():
                             if value:
-                                xml.empty("annotation", {"name": name, "value": value})
+                                xml.leaf("annotation", "", {"name": name, "value": value})

@@ -29,16 +29,20 @@ class Markup:
         return kept
 
     @contextmanager
-    def element(self, name: str, attributes: Attributes | None = None) -> Iterator[None]:
-        """Everything inside the block is inside the element; ends with a line end."""
+    def element(
+        self, name: str, attributes: Attributes | None = None, *, lines: bool = True
+    ) -> Iterator[None]:
+        """Everything inside the block is inside the element, on ``lines`` of its own."""
         self._start(name, attributes)
+        if lines:
+            self._out.characters("\n")
         yield
         self._out.endElement(name)
         self._out.characters("\n")
 
     def leaf(self, name: str, text: str = "", attributes: Attributes | None = None) -> None:
         """An element that holds only text."""
-        with self.element(name, attributes):
+        with self.element(name, attributes, lines=False):
             self.text(text)
 
     def text(self, text: str) -> None:
