@@ -1,15 +1,19 @@
 """Atomic writes: a reader sees the old file or the whole new one, never half of it.
 
 What is written through a link goes to where the link leads; a pipe or a device is written to as
-it is. A folder of ours lists what it holds, so that nothing else is lost when it is replaced.
+it is, and ``-`` and ``/dev/stdout`` are standard output. A folder of ours lists what it holds, so
+that nothing else is lost when it is replaced.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
+import re
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,6 +26,9 @@ import platformdirs
 from blicer.errors import FileError
 
 LISTED = "files"
+STANDARD_OUTPUT = 1  # its descriptor
+COMPRESSED = (".gz", ".zst")  # endings that ``open_output`` compresses by
+_OPEN_FILE = re.compile(r"/dev/(?:std(out|err)|fd/(\d+))|/proc/self/fd/(\d+)|-")
 _LITTER = (".DS_Store", "Thumbs.db", "desktop.ini")  # that file managers leave
 
 
@@ -29,6 +36,8 @@ _LITTER = (".DS_Store", "Thumbs.db", "desktop.ini")  # that file managers leave
 def _writing(path: Path) -> Iterator[None]:
     try:
         yield
+    except BrokenPipeError:  # the reader of our output went away
+        raise
     except OSError as error:
         raise FileError(path, f"cannot be written ({error.strerror or error})") from error
 
@@ -39,6 +48,12 @@ def atomic_write(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
     path = followed(path)
     text: Any = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
     with _writing(path):
+        if (opened := open_descriptor(path)) is not None:
+            # Opening it by its name would cut off what a file has that output is appended to.
+            sys.stdout.flush()
+            with open(os.dup(opened), mode, **text) as file:
+                yield file
+            return
         if is_special(path):
             with path.open(mode, **text) as file:
                 yield file
@@ -54,6 +69,35 @@ def atomic_write(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
             os.replace(temporary, path)
         finally:
             Path(temporary).unlink(missing_ok=True)
+
+
+@contextmanager
+def open_output(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
+    """``atomic_write``, compressed if the name ends in ``.gz`` or ``.zst``.
+
+    Half a surrogate pair, which no file can hold, is written as a question mark.
+    """
+    with atomic_write(path, "wb") as raw:
+        ending = Path(path).suffix.lower()
+        packed: Any = raw
+        if ending == ".gz":
+            import gzip
+
+            packed = gzip.GzipFile("", "wb", fileobj=raw, mtime=0)
+        elif ending == ".zst":
+            import pyarrow
+
+            # It closes the file that it writes to; ``atomic_write`` still needs its own.
+            packed = pyarrow.CompressedOutputStream(os.fdopen(os.dup(raw.fileno()), "wb"), "zstd")
+        if "b" in mode:
+            yield packed
+        else:
+            text = io.TextIOWrapper(packed, "utf-8", errors="replace", newline="\n")
+            yield text
+            text.flush()
+            text.detach()
+        if packed is not raw:
+            packed.close()
 
 
 @contextmanager
@@ -83,11 +127,25 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
 def followed(path: str | Path) -> Path:
     """The path that a link leads to; any other as it is."""
     path = Path(path)
+    if open_descriptor(path) is not None:
+        return path
     return Path(os.path.realpath(path)) if path.is_symlink() else path
+
+
+def open_descriptor(path: str | Path) -> int | None:
+    """The number of the open file that a name such as ``-`` or ``/dev/stdout`` stands for."""
+    if (match := _OPEN_FILE.fullmatch(str(path))) is None:
+        return None
+    stream, *numbers = match.groups()
+    return next(
+        (int(number) for number in numbers if number), 2 if stream == "err" else STANDARD_OUTPUT
+    )
 
 
 def is_special(path: Path) -> bool:
     """A pipe, a device or the like, which no file can take the place of."""
+    if open_descriptor(path) is not None:
+        return True
     return path.exists() and not path.is_file() and not path.is_dir()
 
 

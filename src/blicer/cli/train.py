@@ -17,7 +17,7 @@ import blicer
 from blicer.align import METHODS, aligner_class
 from blicer.cli import app, options
 from blicer.config import AUTO, ENOUGH_FOR_SUPERVISED, describe, preset_for
-from blicer.errors import BlicerError, InputError
+from blicer.errors import BlicerError, FileError, InputError
 from blicer.expectations import lines
 from blicer.files import atomic_write, check_replaceable, check_writable
 from blicer.io.dictionary import tsv_row
@@ -33,6 +33,8 @@ COLUMNS = ("source", "target", "score", "scaled", "label", "kind", "repeats", "l
 _MODES = f"""supervised, semi_supervised or unsupervised; by default by the number of seeds (c1 and
 c2: semi_supervised below {ENOUGH_FOR_SUPERVISED} pairs)."""
 _METHODS = f"{options.listed(METHODS, FILES)} (already in one space)."
+_CURATED = """Dictionary that an editor has filled in (`blicer export --review`): accepted and
+corrected pairs become seeds, rejected ones are known to be wrong; repeatable."""
 _SPACES = f"{options.listed(METHODS, 'the folder of a space')}; by default twoview."
 
 
@@ -192,6 +194,7 @@ def train(
     source: Annotated[Path | None, Argument(help="Source vectors.")] = None,
     target: Annotated[Path | None, Argument(help="Target vectors.")] = None,
     seeds: options.Seeds = None,
+    curated: Annotated[list[Path] | None, Option(help=_CURATED)] = None,
     space: Annotated[str | None, Option(help=_SPACES)] = None,
     space_mode: Annotated[str | None, Option(help="Of the space; by default the preset's.")] = None,
     preset: options.Preset = None,
@@ -239,8 +242,9 @@ def train(
     saved = Path(space) if space and space not in METHODS and Path(space).is_dir() else None
     method = None if saved else space
     pivots = {"--pivot": pivot, "--pivot-source": pivot_source, "--pivot-target": pivot_target}
-    _check_setup(options.configure(context, None, space=method).preset, seeds is not None, pivots)
-    lexicon = options.load_lexicon(seeds, keep_case)
+    given_seeds = seeds is not None or bool(curated)
+    _check_setup(options.configure(context, None, space=method).preset, given_seeds, pivots)
+    lexicon, wrong = _judged(options.load_lexicon(seeds, keep_case), curated or [], keep_case)
     chosen = options.configure(context, lexicon, space=method)
     how: dict[str, Any] = {"names": (source_name, target_name), "work_dir": work}
     if saved is not None:
@@ -258,7 +262,7 @@ def train(
     if pivot is None or pivot_source is None or pivot_target is None:
         if init is not None:
             chosen = chosen.replace(space_settings={**chosen.space_settings, "init": init})
-        translator = blicer.train(left, right, lexicon, chosen, **how)
+        translator = blicer.train(left, right, lexicon, chosen, wrong=wrong, **how)
     else:
         translator = blicer.prepare_zero_shot(
             options.load_vectors(pivot, pivot_language, max_words, keep_case),
@@ -272,6 +276,8 @@ def train(
             init=init or AUTO,
             work_dir=work,
         ).translator()
+    if source is not None and target is not None:
+        translator.details["vectors"] = {"files": [source.name, target.name]}
     translator.save(output)
     shutil.rmtree(work, ignore_errors=True)
     note(f"wrote {output}; mixing weights: {translator.mixture}")
@@ -313,6 +319,22 @@ def _report(translator: blicer.Translator, suspects: Path | None) -> None:
         note(f"wrote {len(found)} suspicious seed pairs to {suspects}")
     elif found:
         note(f"{len(found)} seed pairs look wrong (--suspects FILE lists them)")
+
+
+def _judged(
+    seeds: blicer.Lexicon | None, curated: list[Path], keep_case: bool
+) -> tuple[blicer.Lexicon | None, blicer.Lexicon]:
+    """The seeds with what editors accepted or corrected, and the pairs that they rejected."""
+    right = list(seeds.listed()) if seeds is not None else []
+    wrong: list[tuple[str, str]] = []
+    for path in curated:
+        good, bad = blicer.Dictionary.load(path).curated()
+        if not good and not bad:
+            raise FileError(path, "has no verdict in it; expected accept or reject in that column")
+        note(f"{path}: {len(good)} pairs are right, {len(bad)} are wrong")
+        for pairs, into in ((good, right), (bad, wrong)):
+            into += [pair if keep_case else (pair[0].lower(), pair[1].lower()) for pair in pairs]
+    return blicer.Lexicon(right) if right else seeds, blicer.Lexicon(wrong)
 
 
 def _check_setup(preset: str, has_seeds: bool, pivots: dict[str, Path | None]) -> None:
