@@ -13,7 +13,7 @@ from safetensors.numpy import save_file
 
 from blicer.embeddings import Embeddings
 from blicer.errors import FileError, InputError
-from blicer.files import atomic_folder, check_replaceable, read_marker, write_marker
+from blicer.files import VERIFIED, atomic_folder, check_replaceable, read_marker, write_marker
 from blicer.io.matrices import map_tensor
 
 if TYPE_CHECKING:
@@ -145,7 +145,13 @@ class Space:
         for side in SIDES:
             about = description[side]
             file, language = folder / f"{side}.safetensors", about.get("language")
-            words = Embeddings.load(file, lowercase=False, cache=False, language=language)
+            words = Embeddings.load(
+                file,
+                lowercase=False,
+                cache=False,
+                language=language,
+                checked=description[VERIFIED],
+            )
             if len(words) != about.get("words"):
                 raise FileError(
                     file,

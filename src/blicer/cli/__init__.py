@@ -5,6 +5,7 @@ Commands import what they need when they run, so that ``blicer --help`` does not
 
 from __future__ import annotations
 
+import gc
 import io
 import os
 import sys
@@ -52,6 +53,7 @@ def main() -> None:
     # torch's threads spin while they wait for each other: beside one other busy process training
     # takes eight times as long on two cores. torch reads this when it is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    gc.set_threshold(50_000)  # imports make a million objects that stay
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal that lacks a letter shows its code
             stream.reconfigure(errors="backslashreplace")

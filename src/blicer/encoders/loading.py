@@ -28,11 +28,14 @@ _TOKENIZER = ("tokenizer.json", "vocab.*", "*.model")  # any of these files
 _HEAD = "ForSequenceClassification"
 
 
-def load_encoder(name: str | Path, *, seed: int = 0, head: bool = True) -> tuple[Any, Any]:
+def load_encoder(
+    name: str | Path, *, seed: int = 0, head: bool = True, complete: bool = False
+) -> tuple[Any, Any]:
     """Load the model (fp32, in evaluation mode) and the tokenizer.
 
     ``head``: with a head of one logit, initialised from ``seed`` if the checkpoint has none. False
     gives the bare encoder. Either way only the first token of the last layer is computed.
+    ``complete``: weights that are missing, superfluous or of another shape raise ``FileError``.
     """
     from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
@@ -42,7 +45,16 @@ def load_encoder(name: str | Path, *, seed: int = 0, head: bool = True) -> tuple
     tokenizer = _from_pretrained(AutoTokenizer, source)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        model = _from_pretrained(kind, source, dtype=torch.float32, **options)
+        model, loaded = _from_pretrained(
+            kind, source, dtype=torch.float32, output_loading_info=True, **options
+        )
+    wrong = [str(name) for names in loaded.values() for name in names]
+    if complete and wrong:
+        raise FileError(
+            Path(source),
+            f"is damaged: {len(wrong)} weights are missing, of another shape or of another model "
+            f"({min(wrong)} …)",
+        )
     if model.config.pad_token_id is None:
         model.config.pad_token_id = tokenizer.pad_token_id
     # Some tokenizers give token types that their model does not take.
@@ -50,7 +62,7 @@ def load_encoder(name: str | Path, *, seed: int = 0, head: bool = True) -> tuple
     tokenizer.model_input_names = [name for name in tokenizer.model_input_names if name in taken]
     if model.config.model_type in _READ_FIRST_TOKEN:
         attention = model.base_model.encoder.layer[-1].attention
-        attention.forward = MethodType(_first_token_attention, attention)
+        attention.forward = MethodType(first_token_attention, attention)
     return model.eval(), tokenizer
 
 
@@ -191,7 +203,8 @@ def resolve_precision(precision: str, device: torch.device, model: Any) -> torch
         raise InputError(f"precision is {precision!r}; expected auto, {', '.join(_DTYPES)}")
     if device.type == "cuda":
         return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
-    wide = getattr(model.config, "hidden_size", 0) >= _WIDE
+    config = model.config if isinstance(model.config, dict) else vars(model.config)
+    wide = config.get("hidden_size", 0) >= _WIDE
     return torch.bfloat16 if device.type == "cpu" and wide and _cpu_has_bf16() else None
 
 
@@ -235,7 +248,7 @@ def token_batches(lengths: Ints, tokens: int, pass_cost: int = 0) -> Iterator[In
 _READ_FIRST_TOKEN = ("bert", "camembert", "electra", "roberta", "xlm-roberta")
 
 
-def _first_token_attention(
+def first_token_attention(
     attention: Any, hidden_states: Tensor, attention_mask: Tensor | None = None, **_: Any
 ) -> tuple[Tensor, None]:
     """Replaces the last attention block's forward: (n, length, d) to (n, 1, d).

@@ -100,7 +100,7 @@ def _with_words(matrix: np.ndarray, vocabulary: Path) -> Batch:
 # Safetensors. The safetensors package checks a file, but copies what can be mapped.
 
 _KIND = "blicer.embeddings"
-_DTYPES = {"F32": "<f4", "U8": "u1", "I8": "i1"}
+_DTYPES = {"F32": "<f4", "F64": "<f8", "U8": "u1", "I8": "i1", "I64": "<i8"}
 
 
 def write_safetensors(
