@@ -379,3 +379,22 @@ def test_repeated_seeds_are_reported() -> None:
     seeds = np.array([[0, 0], [0, 0]])
     built = build_pairs(random_retriever(1, 6, 5), seeds, Config.resolve())
     assert "1 seeds (1 repeated ones dropped)" in built.report.lines()[0]
+
+
+def test_pairs_known_to_be_wrong_are_negatives_and_never_silver() -> None:
+    retriever = random_retriever(3, 40, 35)
+    config = Config.resolve("unsupervised", overrides={"n_aug": 12, "n_freq": 40, "n_neg": 3})
+    free = build_pairs(retriever, None, config)
+    best, known = rows(free, SILVER)[0], set(rows(free, SEED, SILVER, NEGATIVE))
+    far = next((x, y) for x in range(40) for y in range(35) if (x, y) not in known)
+    built = build_pairs(retriever, None, config, wrong=np.array([best, far, far]))
+    assert {best, far} <= set(rows(built, NEGATIVE))
+    assert best not in rows(built, SILVER)
+    assert rows(built, NEGATIVE).count(far) == 1
+    at = rows(built, SEED, SILVER, NEGATIVE).index(far)
+    expected = retriever.score(np.array([far[0]]), np.array([far[1]]))
+    np.testing.assert_allclose(built.score[at], expected[0], rtol=1e-5)
+    # A seed is right, whatever else is said of it.
+    taught = build_pairs(retriever, np.array([far]), config, wrong=np.array([far]))
+    assert far in rows(taught, SEED)
+    assert far not in rows(taught, NEGATIVE)

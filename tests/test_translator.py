@@ -189,6 +189,23 @@ def test_seeds_come_first_as_given(translator: Translator) -> None:
     assert overruled == alone
 
 
+def test_pairs_known_to_be_wrong_are_never_given(translator: Translator, tmp_path: Path) -> None:
+    asked = {"min_confidence": 0.0}
+    best = translator.translate("s3", k=3, **asked).candidates[0].word
+    translator.wrong = Lexicon([("s3", best)])
+    translator.save(tmp_path / "saved")
+    saved = json.loads((tmp_path / "saved" / "translator.json").read_text())
+    assert saved["wrong"] == [["s3", best]]
+    after = [one.word for one in translator.translate("s3", k=60, **asked).candidates]
+    assert best not in after
+    assert len(after) == translator.n_cand - 1
+    back = translator.translate(best, k=60, reverse=True, **asked).candidates
+    assert "s3" not in [one.word for one in back]
+    assert best in [one.word for one in translator.translate("s4", k=60, **asked).candidates] or (
+        best not in [translator.target.words[i] for i in translator.rank([4]).indices[0]]
+    )
+
+
 def test_forms_of_one_lemma_are_one_translation() -> None:
     """Fifty stems with -a and -as, each pair used alike; the endings are learned from them."""
     rng = np.random.default_rng(3)

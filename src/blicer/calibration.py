@@ -70,7 +70,9 @@ class Absent:
         x = np.log1p(np.concatenate([ranks, usual]))[:, None]
         y = np.concatenate([np.array(lacking, float), np.arange(10) < 10 * USUALLY_ABSENT])
         intercept, slope = logistic_regression(x, y, ridge=RIDGE)
-        return cls(intercept, max(0.0, slope))
+        if slope < 0:  # rarer words never lack a translation less often
+            return cls(float(np.log(y.sum() / (len(y) - y.sum()))))
+        return cls(intercept, slope)
 
 
 @dataclass(frozen=True)

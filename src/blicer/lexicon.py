@@ -157,6 +157,10 @@ class Lexicon:
         """The same pairs, target first."""
         return Lexicon((target, source) for source, target in self.listed())
 
+    def without(self, other: Lexicon) -> Lexicon:
+        """The pairs that ``other`` does not have."""
+        return Lexicon(pair for pair in self.listed() if pair not in other.times)
+
     def split(
         self, fraction: float, seed: int = 0, *, share_targets: bool = True
     ) -> tuple[Lexicon, Lexicon]:

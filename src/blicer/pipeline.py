@@ -78,6 +78,8 @@ class LanguagePair:
     work: Path | None = None
     absent: tuple[Absent, Absent] = (Absent(), Absent())
     """How often a source and a target word have no translation in the other vocabulary."""
+    wrong: Pairs = field(default_factory=lambda: NO_PAIRS)
+    """Pairs that the user knows to be wrong."""
 
     def names_for(self, config: Config) -> tuple[str, str]:
         """The language names that the template needs; empty texts if it needs none."""
@@ -116,6 +118,8 @@ class Prepared:
     """Further facts for the translator's ``details``."""
     lexicon: Lexicon | None = None
     """The seeds, as the user gave them."""
+    wrong: Lexicon | None = None
+    """Pairs that the user knows to be wrong."""
 
     def translator(self) -> Translator:
         """Choose the mixing weights, and put everything together."""
@@ -148,6 +152,7 @@ class Prepared:
             n_cand=self.config.n_cand,
             details=details,
             seeds=self.lexicon,
+            wrong=self.wrong,
         )
 
 
@@ -157,6 +162,7 @@ def train(
     seeds: Lexicon | None = None,
     config: Config | None = None,
     *,
+    wrong: Lexicon | None = None,
     space: Space | None = None,
     names: Names = (None, None),
     work_dir: str | Path | None = None,
@@ -168,13 +174,14 @@ def train(
     vocabularies the weights are chosen as without seeds; the space uses them in any case.
     ``config``: all settings; by default the embedded encoder `lite` with the preset that fits the
     number of seeds.
+    ``wrong``: pairs known to be wrong; they are taught as such, and never given as translations.
     ``space``: a finished space over the same vocabularies; by default ``config.space`` is fitted.
     ``names``: what the languages call themselves, where their tags do not tell.
     ``work_dir``: a folder that caches finished stages; by default nothing is cached.
     """
     config = config or Config.for_seeds(len(seeds or ()))
-    prepared = prepare(source, target, seeds, config, space=space, names=names, work_dir=work_dir)
-    return prepared.translator()
+    how: dict[str, Any] = {"space": space, "names": names, "work_dir": work_dir}
+    return prepare(source, target, seeds, config, wrong=wrong, **how).translator()
 
 
 def prepare(
@@ -183,6 +190,7 @@ def prepare(
     seeds: Lexicon | None,
     config: Config,
     *,
+    wrong: Lexicon | None = None,
     space: Space | None = None,
     names: Names = (None, None),
     work_dir: str | Path | None = None,
@@ -190,20 +198,24 @@ def prepare(
     """``train`` before the mixing weights are chosen; the arguments are the same."""
     pair = LanguagePair(source, target, names, Path(work_dir) if work_dir else None)
     known = NO_PAIRS
+    if wrong:
+        seeds = seeds and seeds.without(wrong)
+        pair = replace(pair, wrong=wrong.indices(source, target))
     if seeds:
         known = seed_indices(source, target, seeds)
         turned = Absent.of_seeds(seeds.reverse(), target, source)
         pair = replace(pair, absent=(Absent.of_seeds(seeds, source, target), turned))
     config = config.for_training(count(known) or config.n_aug)
     check_config(config, needs_space=space is None)
+    given: dict[str, Any] = {"lexicon": seeds, "wrong": wrong}
     if count(known) >= FEWEST_SEEDS:
-        return replace(prepare_pairs([(pair, known)], config, space=space)[0], lexicon=seeds)
+        return replace(prepare_pairs([(pair, known)], config, space=space)[0], **given)
     if seeds:
         note(
             f"{count(known)} seed pairs are too few to hold some out (at least {FEWEST_SEEDS} are "
             "needed): the space uses them, and everything else is chosen as without seeds"
         )
-    return replace(prepare_without_seeds(pair, config, known, space=space), lexicon=seeds)
+    return replace(prepare_without_seeds(pair, config, known, space=space), **given)
 
 
 def prepare_pairs(
@@ -392,7 +404,7 @@ def fit(
     Silver pairs avoid the words of ``reserved``.
     """
     parts = [
-        (pair, space, training_pairs(space, own, config, reserved=held))
+        (pair, space, training_pairs(space, own, config, reserved=held, wrong=pair.wrong))
         for pair, own, space, held in zip(
             pairs, seeds, spaces, reserved or [NO_PAIRS] * len(pairs), strict=True
         )
@@ -434,11 +446,16 @@ def find_space(pair: LanguagePair, config: Config, seeds: Pairs = NO_PAIRS) -> S
 
 
 def training_pairs(
-    space: Space, seeds: Pairs, config: Config, *, reserved: Pairs = NO_PAIRS
+    space: Space,
+    seeds: Pairs,
+    config: Config,
+    *,
+    reserved: Pairs = NO_PAIRS,
+    wrong: Pairs = NO_PAIRS,
 ) -> TrainingPairs:
     """Positives and hard negatives (docs/method.md §2); notes what was dropped."""
     space.use_k_csls(config.k_csls)
-    pairs = build_pairs(space.retriever, seeds, config, reserved=reserved)
+    pairs = build_pairs(space.retriever, seeds, config, reserved=reserved, wrong=wrong)
     for line in pairs.report.lines():
         note(line)
     return pairs

@@ -177,21 +177,26 @@ def build_pairs(
     config: Config,
     *,
     reserved: npt.ArrayLike | None = None,
+    wrong: npt.ArrayLike | None = None,
 ) -> TrainingPairs:
     """The whole training set of one language pair.
 
     ``seeds`` are (n, 2) word indices (``Lexicon.indices``); None or none of them trains on silver
     pairs alone. ``reserved`` are seeds held out for later choices: none of them is a negative, and
-    no silver pair contains a word of theirs.
+    no silver pair contains a word of theirs. ``wrong`` are pairs known to be wrong: negatives
+    however far they are, and never silver.
     """
     n_source, n_target = retriever.source.shape[0], retriever.target.shape[0]
     given = as_pairs(seeds, n_source, n_target)
     taken = np.concatenate([given, as_pairs(reserved, n_source, n_target)])
+    rejected = as_pairs(wrong, n_source, n_target)
+    rejected = rejected[~np.isin(pair_keys(rejected, n_target), pair_keys(taken, n_target))]
 
     gold = given[first_occurrences(pair_keys(given, n_target))]
     silver = silver_pairs(
         retriever, taken, n_aug=config.n_aug, n_freq=config.n_freq, n_aug_pool=config.n_aug_pool
     )
+    silver = silver[~np.isin(pair_keys(silver, n_target), pair_keys(rejected, n_target))]
     positives = np.concatenate([gold, silver])
     if not len(positives):
         raise InputError(
@@ -204,12 +209,14 @@ def build_pairs(
     scaling = fit_scaling(positive_scores, neighbour_scores)
     # Neighbours that score at least their positive's score - delta, both scaled, and are wrong.
     hard = scaling(neighbour_scores) >= scaling(positive_scores)[:, None] - config.delta
-    keys = pair_keys(neighbours[hard], n_target)
-    wrong = ~np.isin(keys, pair_keys(np.concatenate([positives, taken]), n_target))
-    kept = np.flatnonzero(wrong)[first_occurrences(keys[wrong])]
+    near = np.concatenate([neighbours[hard], rejected])
+    near_scores = [neighbour_scores[hard], retriever.score(rejected[:, 0], rejected[:, 1])]
+    keys = pair_keys(near, n_target)
+    negative = ~np.isin(keys, pair_keys(np.concatenate([positives, taken]), n_target))
+    kept = np.flatnonzero(negative)[first_occurrences(keys[negative])]
 
-    pairs = np.concatenate([positives, neighbours[hard][kept]])
-    score = np.concatenate([positive_scores, neighbour_scores[hard][kept]]).astype(np.float32)
+    pairs = np.concatenate([positives, near[kept]])
+    score = np.concatenate([positive_scores, np.concatenate(near_scores)[kept]]).astype(np.float32)
     kinds = np.array([SEED, SILVER, NEGATIVE], np.int8)
     kind = np.repeat(kinds, [len(gold), len(silver), len(kept)])
     # A positive appears n_rep times more than a negative does.
@@ -229,8 +236,8 @@ def build_pairs(
             silver=len(silver),
             negatives=len(kept),
             below_delta=int(np.count_nonzero(~hard)),
-            in_positives=int(np.count_nonzero(~wrong)),
-            negatives_repeated=int(np.count_nonzero(wrong)) - len(kept),
+            in_positives=int(np.count_nonzero(~negative)),
+            negatives_repeated=int(np.count_nonzero(negative)) - len(kept),
             examples=2 * int(weight.sum()),
         ),
     )

@@ -97,6 +97,7 @@ class Translator:
         n_cand: int = 28,
         details: dict[str, Any] | None = None,
         seeds: Lexicon | None = None,
+        wrong: Lexicon | None = None,
     ) -> None:
         expected = [CSLS, *(scorer.name for scorer in scorers)]
         if mixture.names != expected:
@@ -111,6 +112,7 @@ class Translator:
         self.n_cand = n_cand
         self.details = dict(details or {})
         self.seeds = seeds or Lexicon([])
+        self.wrong = wrong or Lexicon([])
 
     @property
     def source(self) -> Embeddings:
@@ -225,7 +227,8 @@ class Translator:
         come first, as given. Forms of one lemma count as one translation.
         """
         self.check_request(words, k, min_confidence)
-        known = Lexicon([]) if seeds_as_evidence else self.reversed_seeds if reverse else self.seeds
+        judged = (self.seeds, self.wrong)
+        known, wrong = (one.reverse() for one in judged) if reverse else judged
         asked, offered = (self.target, self.source) if reverse else (self.source, self.target)
         forms = self.source_forms if reverse else self.target_forms
         likely = self.calibration.likely if self.calibration is not None else 0.0
@@ -236,16 +239,15 @@ class Translator:
             ranking = self.rank([rows[word] for word in some if word in rows], reverse=reverse)
             answers = ranking.candidates(offered)
             for word in some:
-                found = next(answers) if word in rows else []
-                given = known.targets.get(word, known.targets.get(word.lower(), []))
+                bad = _of(wrong, word)
+                found = (
+                    [one for one in next(answers) if one.word not in bad] if word in rows else []
+                )
+                given = [] if seeds_as_evidence else _of(known, word)
                 every = _lemmas(_seeds_first(given, found), len(given), forms)
                 first = every[:1] if min_confidence is None else []
                 rest = [one for one in every[len(first) :] if (one.confidence or 0.0) >= least]
                 yield Translation(word, (*first, *rest)[:k], known=bool(every))
-
-    @cached_property
-    def reversed_seeds(self) -> Lexicon:
-        return self.seeds.reverse()
 
     @cached_property
     def source_forms(self) -> Forms:
@@ -305,6 +307,7 @@ class Translator:
             "n_cand": self.n_cand,
             "details": self.details,
             "seeds": self.seeds.pairs,
+            "wrong": self.wrong.pairs,
         }
 
     @classmethod
@@ -323,7 +326,8 @@ class Translator:
                 calibration=Calibration.from_dict(calibration) if calibration else None,
                 n_cand=int(values["n_cand"]),
                 details=values["details"],
-                seeds=Lexicon((str(one), str(other)) for one, other in values.get("seeds", [])),
+                seeds=_lexicon(values["seeds"]),
+                wrong=_lexicon(values["wrong"]),
             )
         except (KeyError, TypeError, ValueError) as error:
             if isinstance(error, FileError):
@@ -331,9 +335,18 @@ class Translator:
             raise FileError(folder / DESCRIPTION, f"is damaged ({error})") from error
 
 
+def _lexicon(pairs: Any) -> Lexicon:
+    return Lexicon((str(one), str(other)) for one, other in pairs)
+
+
 def read_translator(folder: Path) -> dict[str, Any]:
     """Content of ``translator.json``; other versions raise ``FileError``."""
     return read_marker(folder, DESCRIPTION, FORMAT, VERSION, "a translator")
+
+
+def _of(lexicon: Lexicon, word: str) -> list[str]:
+    """The word's translations there, as it is or in lower case."""
+    return lexicon.targets.get(word, lexicon.targets.get(word.lower(), []))
 
 
 def _seeds_first(given: Sequence[str], found: Sequence[Candidate]) -> list[Candidate]:
