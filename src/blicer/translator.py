@@ -327,7 +327,7 @@ class Translator:
                 n_cand=int(values["n_cand"]),
                 details=values["details"],
                 seeds=_lexicon(values["seeds"]),
-                wrong=_lexicon(values["wrong"]),
+                wrong=_lexicon(values.get("wrong", [])),
             )
         except (KeyError, TypeError, ValueError) as error:
             if isinstance(error, FileError):
