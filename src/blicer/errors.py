@@ -7,6 +7,7 @@ from pathlib import Path
 EXIT_FAILURE = 1
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130
+EXIT_TERMINATED = 143
 
 
 class BlicerError(Exception):

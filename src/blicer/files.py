@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -23,10 +24,16 @@ from safetensors import SafetensorError
 
 from blicer.errors import FileError
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
 LISTED, CHECKSUMS, SEAL, VERIFIED = "files", "sha256", "seal", "verified"
 LARGE = 1 << 20  # bytes from which a file is hashed once for each of its states, not on every load
 LARGEST_TEXT = 1 << 28  # bytes of a JSON or TOML file that are read
 _REMEMBERED = 2000  # verified states of large files
+_HELD: set[tuple[str, int]] = set()  # locks of this process, with the threads that have them
 _LITTER = (".DS_Store", "Thumbs.db", "desktop.ini")  # that file managers leave
 
 
@@ -52,13 +59,13 @@ def _open_mode(path: Path) -> None:
 def locked(path: str | Path) -> Iterator[None]:
     """Keep ``path`` for this process; while another one has it this raises ``FileError``.
 
-    The lock is on ``.NAME.lock`` beside it, which ends with the process, even with a killed one.
+    The lock is on ``.NAME.lock`` beside it and ends with the process, even with a killed one. Who
+    has it may ask again.
     """
     path = followed(path)
     file = path.absolute().with_name(f".{path.absolute().name}.lock")
-    try:
-        import fcntl
-    except ImportError:  # Windows
+    mine = (str(file), threading.get_ident())
+    if fcntl is None or mine in _HELD or is_special(path):
         yield
         return
     with _writing(path):
@@ -80,11 +87,14 @@ def locked(path: str | Path) -> Iterator[None]:
             if file.exists() and os.path.samestat(os.fstat(descriptor), file.stat()):
                 break
             os.close(descriptor)
+    _HELD.add(mine)
     try:
-        os.truncate(descriptor, 0)
-        os.write(descriptor, f"{os.getpid()}\n".encode())
+        with suppress(OSError):  # a full disk; the lock holds all the same
+            os.truncate(descriptor, 0)
+            os.write(descriptor, f"{os.getpid()}\n".encode())
         yield
     finally:
+        _HELD.discard(mine)
         file.unlink(missing_ok=True)
         os.close(descriptor)
 

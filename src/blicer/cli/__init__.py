@@ -8,13 +8,14 @@ from __future__ import annotations
 import gc
 import io
 import os
+import signal
 import sys
 from typing import Annotated
 
 import typer
 
 from blicer import progress
-from blicer.errors import EXIT_FAILURE, EXIT_INTERRUPTED, BlicerError
+from blicer.errors import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_TERMINATED, BlicerError
 
 app = typer.Typer(
     name="blicer",
@@ -48,6 +49,19 @@ def print_error(message: object) -> None:
     progress.console.print(f"blicer: {message}", markup=False, soft_wrap=True, style="red")
 
 
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, which ends a command as ctrl-C does."""
+
+
+def _terminate(*_: object) -> None:
+    raise Terminated
+
+
+def _say_stopped(stopped: KeyboardInterrupt) -> None:
+    print_error(str(stopped) or "interrupted; nothing was written")
+    sys.exit(EXIT_TERMINATED if isinstance(stopped, Terminated) else EXIT_INTERRUPTED)
+
+
 def main() -> None:
     """Run a command; what the user can mend is one sentence and an exit code, not a traceback."""
     # torch's threads spin while they wait for each other: beside one other busy process training
@@ -57,15 +71,18 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal that lacks a letter shows its code
             stream.reconfigure(errors="backslashreplace")
+    signal.signal(signal.SIGTERM, _terminate)
     try:
         app()
     except BlicerError as error:
         print_error(error)
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        print_error("interrupted")
-        sys.exit(EXIT_INTERRUPTED)
+    except KeyboardInterrupt as stopped:
+        _say_stopped(stopped)
     except SystemExit as ended:
+        # Typer turns an interrupt into an exit of its own.
+        if isinstance(cause := getattr(ended.__context__, "__cause__", None), KeyboardInterrupt):
+            _say_stopped(cause)
         if isinstance(ended.__context__, BrokenPipeError):
             sys.exit(0)  # the reader of our output (head, less) went away: not an error
         raise

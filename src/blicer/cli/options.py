@@ -6,9 +6,11 @@ Methods, scorers, presets and formats in help texts are those of the registries.
 from __future__ import annotations
 
 import json
+import shlex
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import fields
+from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,7 +29,7 @@ from blicer.config import (
     parse_assignments,
 )
 from blicer.errors import InputError
-from blicer.files import check_replaceable, check_writable
+from blicer.files import check_replaceable, check_writable, locked
 from blicer.progress import note
 from blicer.scorers import SCORERS
 from blicer.stage_cache import work_folder
@@ -135,6 +137,29 @@ def load_vectors(
 
 def load_lexicon(path: Path | None, keep_case: bool) -> blicer.Lexicon | None:
     return blicer.Lexicon.load(path, lowercase=not keep_case) if path is not None else None
+
+
+def writes_output(command: Callable[..., None]) -> Callable[..., None]:
+    """Decorate a command whose ``output`` no other process may write at the same time.
+
+    Interrupted, it says what was kept and what to type.
+    """
+
+    @wraps(command)
+    def alone(*args: Any, **values: Any) -> None:
+        output = values["output"]
+        with locked(output):
+            try:
+                command(*args, **values)
+            except KeyboardInterrupt as stopped:
+                was = "as it was before" if Path(output).exists() else "not written"
+                again = shlex.join(["blicer", *sys.argv[1:]])
+                raise type(stopped)(
+                    f"interrupted; {output} is {was}, finished steps are kept, and the same "
+                    f"command goes on from there: {again}"
+                ) from stopped
+
+    return alone
 
 
 def check_folder(output: Path, what: str) -> Path:

@@ -37,6 +37,7 @@ _SPACES = f"{options.listed(METHODS, 'the folder of a space')}; by default twovi
 
 
 @app.command()
+@options.writes_output
 def align(
     source: options.Vectors,
     target: options.Vectors,
@@ -186,6 +187,7 @@ def pairs(
 
 
 @app.command()
+@options.writes_output
 def train(
     context: Context,
     output: options.Output,
@@ -329,6 +331,7 @@ def _check_setup(preset: str, has_seeds: bool, pivots: dict[str, Path | None]) -
 
 
 @app.command()
+@options.writes_output
 def train_multilingual(
     context: Context,
     vectors: Annotated[list[str], Option(help="LANGUAGE=FILE, such as en=wiki.en.vec; repeat.")],

@@ -235,6 +235,7 @@ def _answer(entry: Translation) -> str:
 
 
 @app.command()
+@options.writes_output
 def induce(
     translator: options.TranslatorFolder,
     output: options.Output,
