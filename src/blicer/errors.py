@@ -32,6 +32,14 @@ class FileError(InputError):
         self.line = line
 
 
+def expect(name: str, value: object, *kinds: type, hint: str = "") -> None:
+    """An argument of another type raises ``InputError``, which names both."""
+    if not isinstance(value, kinds):
+        wanted = " or ".join("None" if one is type(None) else one.__name__ for one in kinds)
+        found = "None" if value is None else f"a {type(value).__name__}"
+        raise InputError(f"{name} is {found}; expected {wanted}{hint and f' ({hint})'}")
+
+
 class MissingDependency(BlicerError, ImportError):
     """An optional package is needed; says which install fixes it."""
 

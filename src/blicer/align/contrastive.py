@@ -24,6 +24,7 @@ from blicer.align.vecmap import INITS, VecMap, closed_form_maps
 from blicer.config import setting
 from blicer.devices import resolve_device
 from blicer.embeddings import Embeddings
+from blicer.encoders.tuning import check_finite
 from blicer.errors import InputError
 from blicer.neighbours.kernels import csr, pair_products, top_columns
 from blicer.neighbours.mining import silver_pairs
@@ -176,6 +177,7 @@ class Contrastive(Aligner):
             running.advance(len(losses))
             for _ in range(len(losses), self.steps):
                 value, source_gradient, target_gradient = loss(source_map, target_map)
+                check_finite(value, f"step {len(losses) + 1}", self.learning_rate)
                 step = rate * clipping(source_gradient, target_gradient, self.max_gradient)
                 source_map = source_map - step * source_gradient
                 target_map = target_map - step * target_gradient

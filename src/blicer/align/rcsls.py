@@ -105,7 +105,7 @@ class RCSLS(Aligner):
                 tried = moved(maps, gradients, step)
                 new_value, new_gradients = training(tried)
                 running.advance(status=f"held-out loss {path[-1][1]:.4f}")
-                if new_value > value:  # too long a step says nothing about how far to go
+                if not new_value <= value:  # too long a step says nothing about how far to go
                     step, growth = step / 2, 1.0
                     continue
                 maps, value, gradients = tried, new_value, new_gradients
@@ -167,7 +167,7 @@ def descend(
                 break
             tried = moved(maps, gradients, rate)
             new_value, new_gradients = loss(tried)
-            if new_value > value:
+            if not new_value <= value:
                 rate /= 2
             else:
                 maps, value, gradients = tried, new_value, new_gradients

@@ -46,7 +46,9 @@ def _options(
 
 
 def print_error(message: object) -> None:
-    progress.console.print(f"blicer: {message}", markup=False, soft_wrap=True, style="red")
+    progress.console.print(
+        progress.printable(f"blicer: {message}"), markup=False, soft_wrap=True, style="red"
+    )
 
 
 class Terminated(KeyboardInterrupt):

@@ -6,6 +6,7 @@ Methods, scorers, presets and formats in help texts are those of the registries.
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import sys
 from collections.abc import Callable, Iterable
@@ -170,7 +171,9 @@ def check_folder(output: Path, what: str) -> Path:
 
 
 def echo_json(value: Any, *, indent: int | None = 2) -> None:
-    echo(json.dumps(value, ensure_ascii=False, indent=indent, default=str))
+    text = json.dumps(value, ensure_ascii=False, indent=indent, default=str)
+    # JSON escapes some of what steers a terminal; these are the others.
+    echo(re.sub("[\x7f-\x9f]", lambda found: f"\\u{ord(found[0]):04x}", text))
 
 
 def echo_tables(*tables: Any) -> None:

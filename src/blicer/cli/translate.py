@@ -16,7 +16,7 @@ from blicer.config import AUTO, MOST
 from blicer.errors import EXIT_FAILURE, BlicerError, FileError, InputError
 from blicer.files import atomic_write, check_writable
 from blicer.io.dictionary import tsv_row
-from blicer.progress import note
+from blicer.progress import note, printable
 
 if TYPE_CHECKING:
     from blicer.evaluation import Evaluation
@@ -54,8 +54,9 @@ def inspect(
     problems = facts.pop("problems")
     echo(f"{facts.pop('file')}: {facts.pop('kind')}")
     for name, value in facts.items():
-        echo(f"  {name.replace('_', ' '):<18}{_shown(value)}")
-    echo("\n    ".join(["  to know:", *problems]) if problems else "  nothing to report")
+        echo(printable(f"  {name.replace('_', ' '):<18}{_shown(value)}"))
+    said = "\n    ".join(["  to know:", *problems]) if problems else "  nothing to report"
+    echo(printable(said))
 
 
 def _shown(value: Any) -> str:
@@ -217,7 +218,7 @@ def translate(
         if as_json:
             options.echo_json(asdict(entry), indent=None)
         else:
-            echo(f"{entry.word}\t{_answer(entry)}")
+            echo(printable(f"{entry.word}\t{_answer(entry)}"))
     if not known:
         raise Exit(EXIT_FAILURE)
 

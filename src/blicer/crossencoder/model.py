@@ -248,8 +248,9 @@ class Reranker:
                 raise ValueError(f"format {saved['format']!r}; this version reads {FORMAT}")
             loaded.config = Config.from_dict(saved["config"])
             loaded.report_ = TrainingReport(**saved["training"]) if saved["training"] else None
-            loaded._saved, loaded._facts = True, saved.get("tokenizer")
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            loaded._saved, facts = True, saved.get("tokenizer")
+            loaded._facts = facts if isinstance(facts, dict) else None
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise FileError(file, f"is damaged, or of another version ({error})") from error
         _ = loaded.net  # read now, so that a damaged folder is found here
         return loaded
