@@ -65,19 +65,29 @@ def find_words(words: Iterable[str], vocabulary: Vocabulary) -> dict[str, int]:
     """Row of each word that the vocabulary holds.
 
     Vector files hold accents composed or decomposed, as their corpus did, so neither the lexicon
-    nor the vectors are normalised on reading: the word as written is tried first.
+    nor the vectors are normalised on reading: the word as written is tried first. Expressions are
+    found whether their words are joined by spaces or underscores.
     """
     lookup = vocabulary.lookup
     rows: dict[str, int] = {}
     for word in words:
-        if word in lookup:
-            rows[word] = lookup[word]
-        elif not word.isascii():
-            forms = (unicodedata.normalize(form, word) for form in ("NFC", "NFD"))
-            row = next((lookup[form] for form in forms if form in lookup), None)
-            if row is not None:
-                rows[word] = row
+        row = next((lookup[one] for one in spellings_of(word) if one in lookup), None)
+        if row is not None:
+            rows[word] = row
     return rows
+
+
+def spellings_of(word: str) -> Iterator[str]:
+    """The word as it is, its Unicode forms, and with spaces for underscores or the reverse."""
+    yield word
+    forms = [word]
+    if not word.isascii():
+        forms = [unicodedata.normalize(form, word) for form in ("NFC", "NFD")]
+        yield from forms
+    if " " in word or "_" in word:
+        for form in forms:
+            yield form.replace(" ", "_")
+            yield form.replace("_", " ")
 
 
 class Lexicon:

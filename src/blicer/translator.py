@@ -21,6 +21,7 @@ from blicer.calibration import Calibration, doubts
 from blicer.config import MOST
 from blicer.crossencoder.scoring import best_first
 from blicer.errors import FileError, InputError
+from blicer.expressions import PART_TRANSLATIONS, compose, parts_of
 from blicer.files import atomic_folder, check_replaceable, read_marker, write_marker
 from blicer.forms import Forms
 from blicer.lexicon import Lexicon, find_words
@@ -60,6 +61,8 @@ class Translation:
     word: str
     candidates: tuple[Candidate, ...]
     known: bool = True
+    composed: bool = False
+    """Whether it is an expression that is not known as one: its parts were translated."""
 
     @property
     def best(self) -> str | None:
@@ -224,9 +227,11 @@ class Translator:
         ``reverse``: from target to source. ``min_confidence``: leave out translations less sure
         than this; by default the best is given, and others that are likely right.
         ``seeds_as_evidence``: the model may overrule the seeds it was trained on; by default they
-        come first, as given. Forms of one lemma count as one translation.
+        come first, as given. Forms of one lemma count as one translation. An expression that is not
+        in the vocabulary is composed of its parts if they are (``expressions.compose``).
         """
         self.check_request(words, k, min_confidence)
+        words = [word.strip() for word in words]
         judged = (self.seeds, self.wrong)
         known, wrong = (one.reverse() for one in judged) if reverse else judged
         asked, offered = (self.target, self.source) if reverse else (self.source, self.target)
@@ -245,9 +250,18 @@ class Translator:
                 )
                 given = [] if seeds_as_evidence else _of(known, word)
                 every = _lemmas(_seeds_first(given, found), len(given), forms)
+                composed = not every and bool(parts := parts_of(word))
+                if composed:
+                    options: Any = {"reverse": reverse, "seeds_as_evidence": seeds_as_evidence}
+                    answered = self.translate(parts, PART_TRANSLATIONS, **options)
+                    every = [
+                        one for one in _composed(answered, known, offered) if one.word not in bad
+                    ]
                 first = every[:1] if min_confidence is None else []
                 rest = [one for one in every[len(first) :] if (one.confidence or 0.0) >= least]
-                yield Translation(word, (*first, *rest)[:k], known=bool(every))
+                yield Translation(
+                    word, (*first, *rest)[:k], bool(every), composed=composed and bool(every)
+                )
 
     @cached_property
     def source_forms(self) -> Forms:
@@ -366,6 +380,18 @@ def _lemmas(candidates: Sequence[Candidate], seeds: int, forms: Forms) -> list[C
         else candidates[head]
         for head, *others in groups
     ]
+
+
+def _composed(parts: Sequence[Translation], seeds: Lexicon, offered: Embeddings) -> list[Candidate]:
+    """Candidates of an expression from the translations of its parts; none if one has none."""
+    sure = all(one.confidence is not None for part in parts for one in part.candidates)
+    numbers = [
+        [(one.word, one.confidence if sure else one.score) for one in part.candidates]
+        for part in parts
+    ]  # a seed that was not found has no score
+    answers = [[(word, 1.0 if one is None else one) for word, one in part] for part in numbers]
+    found = compose(answers, seeds, offered)
+    return [Candidate(word, None if sure else one, one if sure else None) for word, one in found]
 
 
 def _find(words: Sequence[str], vocabulary: Embeddings) -> dict[str, int]:

@@ -342,7 +342,8 @@ class Matrix:
             except ValueError as error:
                 option = f"--{name.replace('_', '-')} {text!r}"
                 raise InputError(f"{option}: expected numbers with commas between") from error
-        return cls(**values)
+        setups = (one.lower().replace("_", "-") for one in values.get("setups", cls.setups))
+        return cls(**{**values, "setups": tuple(setups)})
 
 
 LISTS = [one.name for one in fields(Matrix) if str(one.type).startswith("tuple")]
