@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from blicer.benchmark.plan import Unit, check_systems, label
-from blicer.errors import FileError
+from blicer.errors import FileError, needed
 from blicer.files import atomic_write, read_json, write_json
-from blicer.pages import needed
 
 with needed("pandas", "blicer benchmark", "bench"):
     import pandas as pd

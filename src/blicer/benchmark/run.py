@@ -42,7 +42,7 @@ from blicer.benchmark.plan import (
 )
 from blicer.benchmark.results import DONE, FAILED, Result, Results
 from blicer.config import AUTO
-from blicer.errors import BlicerError, InputError
+from blicer.errors import BlicerError, InputError, needed
 from blicer.evaluation import (
     METRICS,
     answerable_queries,
@@ -54,7 +54,6 @@ from blicer.evaluation import (
 from blicer.lexicon import Lexicon
 from blicer.mixing import CSLS, Mixture, gold_marks, score_candidates
 from blicer.multilingual import prepare_zero_shot, without_shared_pivots
-from blicer.pages import needed
 from blicer.pipeline import choose, prepare, start_config
 from blicer.progress import note
 from blicer.stage_cache import log_stages

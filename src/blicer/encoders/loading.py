@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from blicer import lite
-from blicer.errors import FileError, InputError
+from blicer.errors import FileError, InputError, needed
 from blicer.files import digest, file_sha256, read_json
 
 Ints = NDArray[np.int64]
@@ -34,7 +34,8 @@ def load_encoder(name: str | Path, *, seed: int = 0, head: bool = True) -> tuple
     ``head``: with a head of one logit, initialised from ``seed`` if the checkpoint has none. False
     gives the bare encoder. Either way only the first token of the last layer is computed.
     """
-    from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
+    with needed("transformers", "an encoder", "train"):
+        from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
     source = _source(name)
     kind = AutoModelForSequenceClassification if head else AutoModel
@@ -56,7 +57,8 @@ def load_encoder(name: str | Path, *, seed: int = 0, head: bool = True) -> tuple
 
 def check_one_label(folder: Path) -> None:
     """Raise unless the folder holds a head of one logit: any other would be replaced at random."""
-    from transformers import AutoConfig
+    with needed("transformers", "an encoder", "train"):
+        from transformers import AutoConfig
 
     _check_folder(folder)
     config = _from_pretrained(AutoConfig, folder)
