@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,6 +40,15 @@ class MissingDependency(BlicerError, ImportError):
     def __init__(self, package: str, purpose: str, extra: str | None = None) -> None:
         what = f"blicer[{extra}]" if extra else package
         super().__init__(f"{purpose} needs the package '{package}': pip install '{what}'")
+
+
+def check_type(name: str, value: object, kind: type, *, optional: bool = False) -> None:
+    """An argument of another type raises ``InputError``, which says how to make the right one."""
+    if isinstance(value, kind) or (optional and value is None):
+        return
+    how = f" (blicer.{kind.__name__}.load reads one)" if hasattr(kind, "load") else ""
+    found = f"{type(value).__name__} {reprlib.repr(value)}"
+    raise InputError(f"{name} is the {found}; expected {kind.__name__}{how}")
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from blicer.errors import FileError, InputError
 from blicer.expressions import PART_TRANSLATIONS, compose, parts_of
 from blicer.files import atomic_folder, check_replaceable, read_marker, write_marker
 from blicer.forms import Forms
-from blicer.lexicon import Lexicon, find_words
+from blicer.lexicon import Lexicon, find_words, html_table
 from blicer.mixing import CSLS, Mixture, pair_words, score_candidates
 from blicer.scorers import Scorer, load_scorer
 from blicer.training_pairs import Scaling
@@ -67,6 +67,13 @@ class Translation:
     @property
     def best(self) -> str | None:
         return self.candidates[0].word if self.candidates else None
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (one.word, "" if one.confidence is None else f"{one.confidence:.2f}", *one.forms[:1])
+            for one in self.candidates
+        ]
+        return html_table([self.word, "confidence", "also"], rows)
 
 
 @dataclass(frozen=True)
@@ -124,6 +131,11 @@ class Translator:
     @property
     def target(self) -> Embeddings:
         return self.space.target
+
+    def __repr__(self) -> str:
+        pair = "-".join(side.language or "?" for side in (self.source, self.target))
+        words = f"{len(self.source):,} and {len(self.target):,} words"
+        return f"Translator({pair}, {words}, {self.space.method}; {self.mixture})"
 
     # -- ranking --------------------
 

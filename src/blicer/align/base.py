@@ -26,7 +26,7 @@ from blicer.align.space import DESCRIPTION, Space
 from blicer.config import check_value, setting
 from blicer.embeddings import Embeddings
 from blicer.encoders.loading import encoder_version
-from blicer.errors import InputError
+from blicer.errors import InputError, check_type
 from blicer.files import digest
 from blicer.lexicon import Lexicon
 from blicer.progress import note
@@ -84,6 +84,9 @@ class Aligner(ABC):
         ``seeds``: word pairs, source first; None for modes that need none. ``work``: a folder
         where a killed run finds its finished parts again (None: nothing is kept).
         """
+        check_type("source", source, Embeddings)
+        check_type("target", target, Embeddings)
+        check_type("seeds", seeds, Lexicon, optional=True)
         pairs = None if seeds is None else seed_indices(source, target, seeds)
         return self.fit(source, target, pairs, work=work)
 
