@@ -48,12 +48,20 @@ CONFIDENCE = ("auc_absent", "ece", "ece_floor", "f1", "ap", "coverage@90", "cove
 CONFIDENCE += ("stated",)
 
 
-def draw(pairs: list[tuple[str, str]], count: int, how: str) -> Lexicon | None:
-    """So many pairs in both vocabularies: the first, or at random."""
+def draw(
+    pairs: list[tuple[str, str]], count: int, how: str, source: Embeddings, target: Embeddings
+) -> Lexicon | None:
+    """The first pairs, or random ones, until so many are in both vocabularies.
+
+    Those that are not come along: users have them too, and they tell how often a word has no
+    translation here.
+    """
     order = np.arange(len(pairs))
     if how != FREQUENT:
         order = np.random.default_rng(int(how)).permutation(len(pairs))
-    return Lexicon(pairs[row] for row in order[:count]) if count else None
+    usable = np.cumsum([pairs[row][0] in source and pairs[row][1] in target for row in order])
+    drawn = order[: int(np.searchsorted(usable, count)) + 1]
+    return Lexicon(pairs[row] for row in drawn) if count else None
 
 
 def unit(data: Path, pair: str, count: int, how: str, space: str, reranked: bool) -> dict[str, Any]:
@@ -69,7 +77,7 @@ def unit(data: Path, pair: str, count: int, how: str, space: str, reranked: bool
         for language in (one, other)
     )
     known = dictionary(data, pair, "train.freq.5k").pairs
-    seeds = draw([p for p in known if p[0] in source and p[1] in target], count, how)
+    seeds = draw(known, count, how, source, target)
     overrides: dict[str, Any] = {"space": space}
     if not reranked:
         overrides["scorers"] = ["spelling"]  # none would mean the encoder's

@@ -215,6 +215,10 @@ def test_rarer_words_lack_translations_more_often() -> None:
     assert found.mean() == pytest.approx(0.2, abs=0.03)
     backward = Absent.of_seeds(seeds.reverse(), target, source).share(np.arange(500))
     assert backward.mean() < 0.05
+    # Where frequent words lack a translation more often, all are taken to lack it as often.
+    here = [(word, f"no {word}" if i < 60 else "t0") for i, word in enumerate(source.words[:300])]
+    level = Absent.of_seeds(Lexicon(here), source, target).share(np.arange(1000))
+    np.testing.assert_allclose(level, 61 / 310)
     assert Absent().share(np.array([3, 30_000])).tolist() == pytest.approx([0.1, 0.1])
 
 

@@ -70,7 +70,9 @@ class Absent:
         x = np.log1p(np.concatenate([ranks, usual]))[:, None]
         y = np.concatenate([np.array(lacking, float), np.arange(10) < 10 * USUALLY_ABSENT])
         intercept, slope = logistic_regression(x, y, ridge=RIDGE)
-        return cls(intercept, max(0.0, slope))
+        if slope < 0:  # rarer words never lack a translation less often
+            return cls(float(np.log(y.sum() / (len(y) - y.sum()))))
+        return cls(intercept, slope)
 
 
 @dataclass(frozen=True)
@@ -171,7 +173,8 @@ class Calibration:
             reliability = Reliability(**{**reliability, **points})
         bends = [(float(a), float(b), float(c)) for a, b, c in values["bends"]]
         numbers = [float(values["intercept"]), *map(float, values["coefficients"])]
-        if len(bends) != 2 or not np.isfinite([*numbers, *bends[0], *bends[1]]).all():
+        likely = [float(reliability.likely)] if reliability is not None else []
+        if len(bends) != 2 or not np.isfinite([*numbers, *bends[0], *bends[1], *likely]).all():
             raise ValueError("a coefficient of the calibration is not a finite number")
         return cls(numbers[0], tuple(numbers[1:]), (bends[0], bends[1]), reliability)
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 EXIT_FAILURE = 1
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130
+EXIT_TERMINATED = 143
 
 
 class BlicerError(Exception):
@@ -31,9 +34,26 @@ class FileError(InputError):
         self.line = line
 
 
+def expect(name: str, value: object, *kinds: type, hint: str = "") -> None:
+    """An argument of another type raises ``InputError``, which names both."""
+    if not isinstance(value, kinds):
+        wanted = " or ".join("None" if one is type(None) else one.__name__ for one in kinds)
+        found = "None" if value is None else f"a {type(value).__name__}"
+        raise InputError(f"{name} is {found}; expected {wanted}{hint and f' ({hint})'}")
+
+
 class MissingDependency(BlicerError, ImportError):
     """An optional package is needed; says which install fixes it."""
 
     def __init__(self, package: str, purpose: str, extra: str | None = None) -> None:
         what = f"blicer[{extra}]" if extra else package
         super().__init__(f"{purpose} needs the package '{package}': pip install '{what}'")
+
+
+@contextmanager
+def needed(package: str, purpose: str, extra: str) -> Iterator[None]:
+    """Turn a failed import inside the block into the sentence that says what to install."""
+    try:
+        yield
+    except ImportError as error:
+        raise MissingDependency(package, purpose, extra) from error
