@@ -8,8 +8,9 @@ A translator is trained on 200 seeds drawn from the training dictionary. Then so
 those of the training dictionary beyond the seeds: the first translation is accepted if the
 dictionary has it; if not it is rejected and corrected by the dictionary's own. A dictionary lists
 only some of the right words, so ``--orders uncertain-corrections`` leaves the rejections out. The
-test dictionary only measures. Every finished training is one file in ``results/annotator/units`` that also holds
-the next decisions, so a killed run goes on. Vocabularies are cut at 30,000 words a side.
+test dictionary only measures. Every finished training is one file in ``results/annotator/units``
+that also holds the next decisions, so a killed run goes on. Vocabularies are cut at 30,000 words a
+side.
 """
 
 from __future__ import annotations
