@@ -552,12 +552,9 @@ def test_learning_and_going_back(folder: Path, tmp_path: Path) -> None:
 
 
 def test_vectors_that_are_gone(folder: Path, tmp_path: Path) -> None:
-    own = tmp_path / "translator"
-    shutil.copytree(folder, own)
-    described = own / "translator.json"
-    values = json.loads(described.read_text("utf-8"))
-    values["details"]["vectors"]["files"] = ["/nowhere/s.vec", "/nowhere/t.vec"]
-    described.write_text(json.dumps(values), "utf-8")
+    own, translator = tmp_path / "translator", Translator.load(folder)
+    translator.details["vectors"]["files"] = ["/nowhere/s.vec", "/nowhere/t.vec"]
+    translator.save(own)
     with TestClient(application(own, tmp_path / "d.sqlite"), base_url=HERE) as client:
         decide(client, "s150", "t1", "reject")
         answer = client.post("/learn", json={})
