@@ -18,10 +18,12 @@ import pyarrow
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 from blicer import formats
 from blicer.align.space import Space
 from blicer.calibration import Scored, calibrate
+from blicer.cli import app
 from blicer.dictionary import About, Dictionary, Entry, merged
 from blicer.embeddings import Embeddings
 from blicer.errors import FileError, InputError
@@ -338,6 +340,32 @@ def test_what_cannot_be_written_is_said_before(tmp_path: Path) -> None:
         found.save(tmp_path)
     assert not list(tmp_path.iterdir())
     assert formats.check_output(Path("/dev/stdout")) == "tsv"
+
+
+# -- the command --------------------
+
+
+def test_a_dictionary_file_is_exported(tmp_path: Path) -> None:
+    run = CliRunner()
+    Dictionary(ENTRIES).save(tmp_path / "d.jsonl")
+    arguments = ["export", str(tmp_path / "d.jsonl"), "--source-language", "EN", "--json"]
+    out = str(tmp_path / "d.parquet")
+    done = run.invoke(app, [*arguments, "--min-confidence", "0.3", "-o", out])
+    assert json.loads(done.stdout) == {"output": out, "words": 3, "translated": 2, "entries": 2}
+    found = Dictionary.load(tmp_path / "d.parquet")
+    assert [entry.target for entry in found] == ["chat", "-20%"]
+    assert found.about.source == "en"
+    run.invoke(app, [*arguments, "-n", "1", "-k", "1", "--reverse", "--review", "-o", out])
+    assert [entry.target for entry in Dictionary.load(tmp_path / "d.parquet")] == ["cat"]
+    for wrong, said in (
+        (["--both", "-o", out], "need a translator"),
+        (["-o", "-"], "both go to standard output"),
+        (["-o", str(tmp_path / "d.doc")], "no dictionary format"),
+        (["--source-language", "english", "-o", out], "BCP 47"),
+    ):
+        failed = run.invoke(app, [*arguments, *wrong])
+        assert isinstance(failed.exception, InputError)
+        assert said in str(failed.exception)
 
 
 # -- standard output, pipes --------------------

@@ -292,7 +292,7 @@ class Readers:
             if html.escape(entry.source, quote=False) in text
             and html.escape(entry.target, quote=False) in text
         ]
-        return f"written by pyglossary {self.distribution('pyglossary')}, read with zipfile", pairs
+        return f"written by pyglossary {self.distribution('pyglossary')}, words found in its pages", pairs
 
 
 def flat(value: Any) -> Iterator[dict[str, Any]]:

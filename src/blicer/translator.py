@@ -370,7 +370,7 @@ class Translator:
         """Where this translator's dictionaries come from."""
         names = self.details.get("vectors", {}).get("files", ["", ""])
         sides = zip((self.source, self.target), map(Path, names), strict=True)
-        first, second = (f"{path.name} ({len(side):,} words)".strip() for side, path in sides)
+        first, second = (f"{path.name or 'unnamed'}, {len(side):,} words" for side, path in sides)
         return About(
             self.source.language or "",
             self.target.language or "",
