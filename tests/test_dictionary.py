@@ -180,6 +180,8 @@ def test_both_directions_are_merged(translator: Translator) -> None:
         assert [e.rank for e in entries] == list(range(1, len(entries) + 1))
     with pytest.raises(InputError, match="has no reverse"):
         translator.induce(both=True, reverse=True)
+    with pytest.raises(InputError, match="words is 0"):
+        translator.induce(0)
 
 
 def test_inflected_forms_lead_to_their_headword() -> None:

@@ -319,6 +319,8 @@ class Translator:
         kill and not for other options.
         """
         self.check_request([], k, min_confidence)
+        if words is not None and words < 1:
+            raise InputError(f"words is {words}; expected 1 or more, or None for all")
         if both and reverse:
             raise InputError("a dictionary of both directions has no reverse: ask for either")
         if both:
