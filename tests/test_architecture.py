@@ -38,6 +38,7 @@ ORDER = [
     ["starter", "plots", "inspection", "catalogue"],
     ["download", "demo"],
     ["benchmark"],
+    ["serve"],
     ["cli"],
 ]
 PLACE = {name: place for place, group in enumerate(ORDER) for name in group}

@@ -86,6 +86,7 @@ def run(
     with timed("evaluating on the test dictionary"):
         results = measure(pair, procrustes, translator, bootstrap)
     with timed("writing the translator and a dictionary"):
+        translator.details["vectors"] = {"starter": True, "max_words": words}
         translator.save(output / TRANSLATOR)
         induced = translator.induce(dictionary_words, k=3)
         induced.save(output / DICTIONARY)

@@ -77,6 +77,8 @@ class Ranking:
     indices: NDArray[np.int64]
     scores: NDArray[np.float64]
     confidence: NDArray[np.float64] | None
+    parts: NDArray[np.float64]
+    """(queries, candidates, scores): every score, in the mixture's order; 0 if of weight 0."""
 
     def candidates(self, language: Embeddings) -> Iterator[list[Candidate]]:
         """All candidates of each query, words of ``language``."""
@@ -146,6 +148,7 @@ class Translator:
             np.take_along_axis(scores.indices, order, axis=1),
             np.take_along_axis(mixed, order, axis=1),
             confidence,
+            np.take_along_axis(scores.parts, order[..., None], axis=1),
         )
 
     def gold_ranks(
@@ -370,8 +373,8 @@ class Translator:
     @property
     def about(self) -> About:
         """Where this translator's dictionaries come from."""
-        names = self.details.get("vectors", {}).get("files", ["", ""])
-        sides = zip((self.source, self.target), map(Path, names), strict=True)
+        files = self.details.get("vectors", {}).get("files", ["", ""])
+        sides = zip((self.source, self.target), map(Path, files), strict=True)
         first, second = (f"{path.name or 'unnamed'}, {len(side):,} words" for side, path in sides)
         return About(
             self.source.language or "",

@@ -6,6 +6,7 @@ Methods, scorers, presets and formats in help texts are those of the registries.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterable
 from dataclasses import fields
@@ -131,6 +132,15 @@ def load_vectors(
     return blicer.Embeddings.load(
         path, max_words=max_words, lowercase=not keep_case, language=language
     )
+
+
+def vector_files(
+    source: Path, target: Path, max_words: int | None, keep_case: bool
+) -> dict[str, Any]:
+    """Which vectors a translator was trained on, so that it can be trained again."""
+    # A name that is not UTF-8 can be opened but not written down.
+    files = [os.fsencode(path.absolute()).decode("utf-8", "replace") for path in (source, target)]
+    return {"files": files, "max_words": max_words, "lowercase": not keep_case}
 
 
 def load_lexicon(path: Path | None, keep_case: bool) -> blicer.Lexicon | None:

@@ -277,7 +277,7 @@ def train(
             work_dir=work,
         ).translator()
     if source is not None and target is not None:
-        translator.details["vectors"] = {"files": [source.name, target.name]}
+        translator.details["vectors"] = options.vector_files(source, target, max_words, keep_case)
     translator.save(output)
     shutil.rmtree(work, ignore_errors=True)
     note(f"wrote {output}; mixing weights: {translator.mixture}")
@@ -401,6 +401,8 @@ def train_multilingual(
     prepared = blicer.prepare_multilingual(loaded, lexicons, chosen, pairs=wanted or None, **how)
     for pair, one in prepared.items():
         translator, folder = one.translator(), output / "-".join(pair)
+        read = (Path(files[pair[0]]), Path(files[pair[1]]), max_words, keep_case)
+        translator.details["vectors"] = options.vector_files(*read)
         translator.save(folder)
         note(f"wrote {folder}; mixing weights: {translator.mixture}")
     shutil.rmtree(work, ignore_errors=True)
