@@ -7,6 +7,7 @@ from pathlib import Path
 EXIT_FAILURE = 1
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130
+EXIT_TERMINATED = 143
 
 
 class BlicerError(Exception):
@@ -29,6 +30,14 @@ class FileError(InputError):
         super().__init__(f"{place}: {problem}")
         self.path = Path(path)
         self.line = line
+
+
+def expect(name: str, value: object, *kinds: type, hint: str = "") -> None:
+    """An argument of another type raises ``InputError``, which names both."""
+    if not isinstance(value, kinds):
+        wanted = " or ".join("None" if one is type(None) else one.__name__ for one in kinds)
+        found = "None" if value is None else f"a {type(value).__name__}"
+        raise InputError(f"{name} is {found}; expected {wanted}{hint and f' ({hint})'}")
 
 
 class MissingDependency(BlicerError, ImportError):

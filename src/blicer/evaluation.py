@@ -20,7 +20,7 @@ from rich.table import Table
 
 from blicer import metrics
 from blicer.breakdown import GROUPS, word_groups
-from blicer.errors import InputError, MissingDependency
+from blicer.errors import InputError, MissingDependency, expect
 from blicer.lexicon import Lexicon, Vocabulary, find_words
 from blicer.metrics import FIGURES, Answers, Bin
 
@@ -384,6 +384,12 @@ def evaluate(
     ``bootstrap``: draws for the 95 % intervals (0: no intervals). ``seed``: of those draws.
     ``min_confidence``: precision, recall and F1 count the entries that are at least as sure.
     """
+    expect("lexicon", lexicon, Lexicon, hint="blicer.Lexicon.load reads a file")
+    if not hasattr(system, "gold_ranks"):
+        found = type(system).__name__
+        raise InputError(f"system is a {found}; expected a Space or a Translator")
+    expect("bootstrap", bootstrap, int)
+    expect("min_confidence", min_confidence, int, float)
     if bootstrap < 0:
         raise InputError(f"bootstrap={bootstrap}: expected a number of draws, 0 or more")
     if not 0.0 <= min_confidence <= 1.0:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,6 +24,7 @@ SHORTEST_STEM = 3
 FEWEST_STEMS = 15  # that must take both endings
 LEAST_SHARE = 0.06  # of the stems of either ending (their geometric mean) that take both
 LEAST_COSINE = 0.45
+FEW_ENDINGS = 20  # that are looked up one by one
 
 
 class Forms:
@@ -32,12 +33,31 @@ class Forms:
     def __init__(self, language: Embeddings) -> None:
         self.language = language
         self.vectors = np.asarray(language.vectors)  # rows of a memory map are slow to take
-        self.stems: defaultdict[str, set[str]] = defaultdict(set)
-        for word in language.words[:WORDS]:
+        self.alternate = lru_cache(maxsize=100_000)(self._alternate)
+        self._looked_up: dict[str, set[str]] = {}
+
+    @cached_property
+    def stems(self) -> dict[str, set[str]]:
+        """The stems of every ending."""
+        stems: defaultdict[str, set[str]] = defaultdict(set)
+        for word in self.language.words[:WORDS]:
             for length in range(min(LONGEST, len(word) - SHORTEST_STEM) + 1):
                 cut = len(word) - length
-                self.stems[word[cut:]].add(word[:cut])
-        self.alternate = lru_cache(maxsize=100_000)(self._alternate)
+                stems[word[cut:]].add(word[:cut])
+        return stems
+
+    def stems_of(self, ending: str) -> set[str]:
+        """The stems of one ending; the table of all is made when many have been asked for."""
+        if ending not in self._looked_up:
+            if len(self._looked_up) >= FEW_ENDINGS:
+                return self.stems.get(ending, set())
+            longest = -len(ending) if ending else None
+            self._looked_up[ending] = {
+                word[:longest]
+                for word in self.language.words[:WORDS]
+                if word.endswith(ending) and len(word) >= SHORTEST_STEM + len(ending)
+            }
+        return self._looked_up[ending]
 
     def __call__(self, first: str, second: str) -> bool:
         """Whether two words share a stem, have endings that go together, and are used alike."""
@@ -55,7 +75,7 @@ class Forms:
         return bool(a @ b >= LEAST_COSINE * math.sqrt((a @ a) * (b @ b)))
 
     def _alternate(self, one: str, other: str) -> bool:
-        first, second = self.stems.get(one, set()), self.stems.get(other, set())
+        first, second = self.stems_of(one), self.stems_of(other)
         share = LEAST_SHARE * (len(first) * len(second)) ** 0.5
         return bool(len(first & second) >= max(FEWEST_STEMS, share))
 

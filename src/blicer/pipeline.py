@@ -27,13 +27,13 @@ import torch
 from numpy.typing import NDArray
 
 from blicer.align import aligner_class
-from blicer.align.base import Aligner, Masks, seed_indices, unit_
+from blicer.align.base import Aligner, Masks, check_sides, seed_indices, unit_
 from blicer.align.two_view import encoder_view, fixed_weights, side_by_side
 from blicer.align.vecmap import VecMap
 from blicer.calibration import Absent, Calibration, calibrate
 from blicer.config import AUTO, TRAINING, Config
 from blicer.encoders.loading import encoder_version
-from blicer.errors import BlicerError, InputError
+from blicer.errors import BlicerError, InputError, expect
 from blicer.expectations import advice, expected, suspects
 from blicer.files import digest
 from blicer.languages import language_name
@@ -179,6 +179,9 @@ def train(
     ``names``: what the languages call themselves, where their tags do not tell.
     ``work_dir``: a folder that caches finished stages; by default nothing is cached.
     """
+    check_sides(source, target, seeds)
+    expect("config", config, Config, type(None))
+    expect("wrong", wrong, Lexicon, type(None))
     config = config or Config.for_seeds(len(seeds or ()))
     how: dict[str, Any] = {"space": space, "names": names, "work_dir": work_dir}
     return prepare(source, target, seeds, config, wrong=wrong, **how).translator()

@@ -39,6 +39,7 @@ FORMAT, VERSION = "blicer-translator", 1
 DESCRIPTION = "translator.json"
 
 QUERIES_AT_ONCE = 512
+MOST_CANDIDATES = 100_000  # of a word, in a file
 _UNCALIBRATED = "this translator has no calibration"
 _TRAIN_AGAIN = "train it with held-out seeds (holdout above 0)"
 
@@ -422,12 +423,12 @@ class Translator:
                 Mixture.from_dict(values["mixture"]),
                 Scaling.from_dict(values["scaling"]),
                 calibration=Calibration.from_dict(calibration) if calibration else None,
-                n_cand=int(values["n_cand"]),
+                n_cand=_candidates(values["n_cand"]),
                 details=values["details"],
                 seeds=_lexicon(values["seeds"]),
-                wrong=_lexicon(values["wrong"]),
+                wrong=_lexicon(values.get("wrong", [])),
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             if isinstance(error, FileError):
                 raise
             raise FileError(folder / DESCRIPTION, f"is damaged ({error})") from error
@@ -435,6 +436,12 @@ class Translator:
 
 def _lexicon(pairs: Any) -> Lexicon:
     return Lexicon((str(one), str(other)) for one, other in pairs)
+
+
+def _candidates(count: Any) -> int:
+    if type(count) is not int or not 1 <= count <= MOST_CANDIDATES:
+        raise ValueError(f"n_cand is {count!r}; expected 1 to {MOST_CANDIDATES}")
+    return count
 
 
 def read_translator(folder: Path) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from blicer.cli import app
+from blicer.cli.options import writes_output
 
 benchmark = typer.Typer(
     name="benchmark",
@@ -24,6 +25,7 @@ def _option(text: str, *names: str, **more: Any) -> Any:
 
 
 @benchmark.command()
+@writes_output
 def run(
     ctx: typer.Context,
     dataset: Annotated[str, typer.Argument(help="xling, panlex, muse, or a folder of your own.")],

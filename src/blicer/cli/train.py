@@ -19,7 +19,7 @@ from blicer.cli import app, options
 from blicer.config import AUTO, ENOUGH_FOR_SUPERVISED, describe, preset_for
 from blicer.errors import BlicerError, FileError, InputError
 from blicer.expectations import lines
-from blicer.files import atomic_write, check_replaceable, check_writable
+from blicer.files import atomic_write, check_replaceable, check_writable, digest
 from blicer.io.dictionary import tsv_row
 from blicer.progress import note
 from blicer.stage_cache import work_folder
@@ -39,6 +39,7 @@ _SPACES = f"{options.listed(METHODS, 'the folder of a space')}; by default twovi
 
 
 @app.command()
+@options.writes_output
 def align(
     source: options.Vectors,
     target: options.Vectors,
@@ -188,6 +189,7 @@ def pairs(
 
 
 @app.command()
+@options.writes_output
 def train(
     context: Context,
     output: options.Output,
@@ -235,6 +237,8 @@ def train(
     Example, with seeds to and from English only: `blicer train ru.vec fr.vec --preset zero-shot
     --pivot en.vec --pivot-source en-ru.tsv --pivot-target en-fr.tsv -o ru-fr`
     """
+    from blicer.encoders.loading import encoder_version
+
     work = options.check_folder(output, "translator")
     if suspects is not None:
         check_writable(suspects)
@@ -259,10 +263,21 @@ def train(
     else:
         left = options.load_vectors(source, source_language, max_words, keep_case)
         right = options.load_vectors(target, target_language, max_words, keep_case)
+    done: blicer.Translator | None = None
     if pivot is None or pivot_source is None or pivot_target is None:
         if init is not None:
             chosen = chosen.replace(space_settings={**chosen.space_settings, "init": init})
-        translator = blicer.train(left, right, lexicon, chosen, wrong=wrong, **how)
+        given_data = [one for side in (left, right) for one in (side.words, side.vectors)]
+        judged = [list(one.listed()) if one is not None else None for one in (lexicon, wrong)]
+        made_from = digest(
+            *given_data,
+            *judged,
+            [chosen.to_dict(), source_name, target_name, left.language, right.language],
+            encoder_version(chosen.encoder),
+        )
+        done = _finished(output, made_from)
+        translator = done or blicer.train(left, right, lexicon, chosen, wrong=wrong, **how)
+        translator.details["made_from"] = made_from
     else:
         translator = blicer.prepare_zero_shot(
             options.load_vectors(pivot, pivot_language, max_words, keep_case),
@@ -278,9 +293,10 @@ def train(
         ).translator()
     if source is not None and target is not None:
         translator.details["vectors"] = options.vector_files(source, target, max_words, keep_case)
-    translator.save(output)
-    shutil.rmtree(work, ignore_errors=True)
-    note(f"wrote {output}; mixing weights: {translator.mixture}")
+    if done is None:
+        translator.save(output)
+        shutil.rmtree(work, ignore_errors=True)
+        note(f"wrote {output}; mixing weights: {translator.mixture}")
     _report(translator, suspects)
     note(
         f"next: blicer evaluate {output} TEST.tsv; blicer translate {output} WORD; "
@@ -288,6 +304,24 @@ def train(
     )
     if as_json:
         options.echo_json(translator.to_dict())
+
+
+def _finished(output: Path, made_from: str) -> blicer.Translator | None:
+    """The translator in ``output``, if the same command has made it before."""
+    from blicer.translator import DESCRIPTION
+
+    if not (output / DESCRIPTION).is_file():
+        return None
+    try:
+        there = blicer.Translator.load(output)
+    except BlicerError as error:
+        note(f"{output} is replaced: what is there cannot be read ({error})")
+        return None
+    if there.details.get("made_from") != made_from:
+        note(f"{output} is replaced: the translator there was made of other data or settings")
+        return None
+    note(f"{output}: was already trained with this data and these settings; it is left as it is")
+    return there
 
 
 def _report(translator: blicer.Translator, suspects: Path | None) -> None:
@@ -351,6 +385,7 @@ def _check_setup(preset: str, has_seeds: bool, pivots: dict[str, Path | None]) -
 
 
 @app.command()
+@options.writes_output
 def train_multilingual(
     context: Context,
     vectors: Annotated[list[str], Option(help="LANGUAGE=FILE, such as en=wiki.en.vec; repeat.")],

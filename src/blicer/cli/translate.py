@@ -17,7 +17,7 @@ from blicer.errors import EXIT_FAILURE, BlicerError, FileError, InputError
 from blicer.files import STANDARD_OUTPUT, atomic_write, check_writable, open_descriptor
 from blicer.io.dictionary import tsv_row
 from blicer.languages import validate_tag
-from blicer.progress import note
+from blicer.progress import note, printable
 
 if TYPE_CHECKING:
     from blicer.evaluation import Evaluation
@@ -58,8 +58,9 @@ def inspect(
     problems = facts.pop("problems")
     echo(f"{facts.pop('file')}: {facts.pop('kind')}")
     for name, value in facts.items():
-        echo(f"  {name.replace('_', ' '):<18}{_shown(value)}")
-    echo("\n    ".join(["  to know:", *problems]) if problems else "  nothing to report")
+        echo(printable(f"  {name.replace('_', ' '):<18}{_shown(value)}"))
+    said = "\n    ".join(["  to know:", *problems]) if problems else "  nothing to report"
+    echo(printable(said))
 
 
 def _shown(value: Any) -> str:
@@ -221,7 +222,7 @@ def translate(
         if as_json:
             options.echo_json(asdict(entry), indent=None)
         else:
-            echo(f"{entry.word}\t{_answer(entry)}")
+            echo(printable(f"{entry.word}\t{_answer(entry)}"))
     if not known:
         raise Exit(EXIT_FAILURE)
 
@@ -246,6 +247,7 @@ Tag = Annotated[str | None, Option(help=_TAG)]
 
 
 @app.command()
+@options.writes_output
 def induce(
     translator: options.TranslatorFolder,
     output: options.Output,

@@ -44,7 +44,12 @@ def read_dictionary(
     # the file is quoted.
     cells = (cell for _, text in content for cell in text.split("\t"))
     quoted = all(len(cell) >= 2 and cell[0] == cell[-1] == '"' for cell in cells)
-    rows = [_split(text, delimiter, quoted=quoted) for _, text in content]
+    rows = []
+    for number, text in content:
+        try:
+            rows.append(_split(text, delimiter, quoted=quoted))
+        except InputError as error:
+            raise FileError(path, str(error), line=number) from error
     skipped = 1 if _first_is_header(rows) else 0
     if skipped:
         report.count("header", f"line {content[0][0]} ({_short(content[0][1])})")
@@ -123,7 +128,9 @@ def _split(line: str, delimiter: str, *, quoted: bool) -> list[str]:
         reader = csv.reader([line], delimiter=delimiter, skipinitialspace=True, strict=True)
         try:
             cells = next(reader)
-        except csv.Error:
+        except csv.Error as error:
+            if len(line) > csv.field_size_limit():
+                raise InputError(f"a line of {len(line)} characters ({error})") from error
             return []
     cells = [cell.strip(" ") for cell in cells]
     while len(cells) > 2 and not cells[-1]:
