@@ -17,7 +17,7 @@ ORDER = [
     ["config"],
     ["io"],
     ["embeddings", "lexicon"],
-    ["forms"],
+    ["forms", "expressions"],
     ["formats", "dictionary"],
     ["neighbours"],
     ["lite"],

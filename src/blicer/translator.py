@@ -23,9 +23,10 @@ from blicer.config import MOST
 from blicer.crossencoder.scoring import best_first
 from blicer.dictionary import About, Dictionary, Entry, merged
 from blicer.errors import FileError, InputError
+from blicer.expressions import PART_TRANSLATIONS, compose, parts_of
 from blicer.files import atomic_folder, check_replaceable, digest, read_marker, write_marker
 from blicer.forms import Forms
-from blicer.lexicon import Lexicon, find_words
+from blicer.lexicon import Lexicon, find_words, html_table
 from blicer.mixing import CSLS, Mixture, pair_words, score_candidates
 from blicer.progress import task
 from blicer.scorers import Scorer, contents, load_scorer, save_scorers
@@ -65,10 +66,19 @@ class Translation:
     word: str
     candidates: tuple[Candidate, ...]
     known: bool = True
+    composed: bool = False
+    """Whether it is an expression that is not known as one: its parts were translated."""
 
     @property
     def best(self) -> str | None:
         return self.candidates[0].word if self.candidates else None
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (one.word, "" if one.confidence is None else f"{one.confidence:.2f}", *one.forms[:1])
+            for one in self.candidates
+        ]
+        return html_table([self.word, "confidence", "also"], rows)
 
 
 @dataclass(frozen=True)
@@ -128,6 +138,11 @@ class Translator:
     @property
     def target(self) -> Embeddings:
         return self.space.target
+
+    def __repr__(self) -> str:
+        pair = "-".join(side.language or "?" for side in (self.source, self.target))
+        words = f"{len(self.source):,} and {len(self.target):,} words"
+        return f"Translator({pair}, {words}, {self.space.method}; {self.mixture})"
 
     # -- ranking --------------------
 
@@ -232,7 +247,8 @@ class Translator:
         ``reverse``: from target to source. ``min_confidence``: leave out translations less sure
         than this; by default the best is given, and others that are likely right.
         ``seeds_as_evidence``: the model may overrule the seeds it was trained on; by default they
-        come first, as given. Forms of one lemma count as one translation.
+        come first, as given. Forms of one lemma count as one translation. An expression that is not
+        in the vocabulary is composed of its parts if they are (``expressions.compose``).
         """
         rank = partial(self.rank, reverse=reverse)
         yield from self._answers(words, k, rank, reverse, min_confidence, seeds_as_evidence)
@@ -248,6 +264,7 @@ class Translator:
     ) -> Iterator[Translation]:
         """``translate_stream`` with rankings from ``rank``."""
         self.check_request(words, k, min_confidence)
+        words = [word.strip() for word in words]
         judged = (self.seeds, self.wrong)
         known, wrong = (one.reverse() for one in judged) if reverse else judged
         asked, offered = (self.target, self.source) if reverse else (self.source, self.target)
@@ -265,9 +282,18 @@ class Translator:
                 )
                 given = [] if seeds_as_evidence else _of(known, word)
                 every = _lemmas(_seeds_first(given, found), len(given), forms)
+                composed = not every and bool(parts := parts_of(word))
+                if composed:
+                    options: Any = {"reverse": reverse, "seeds_as_evidence": seeds_as_evidence}
+                    answered = self.translate(parts, PART_TRANSLATIONS, **options)
+                    every = [
+                        one for one in _composed(answered, known, offered) if one.word not in bad
+                    ]
                 first = every[:1] if min_confidence is None else []
                 rest = [one for one in every[len(first) :] if (one.confidence or 0.0) >= least]
-                yield Translation(word, (*first, *rest)[:k], known=bool(every))
+                yield Translation(
+                    word, (*first, *rest)[:k], bool(every), composed=composed and bool(every)
+                )
 
     @cached_property
     def source_forms(self) -> Forms:
@@ -471,6 +497,18 @@ def _lemmas(candidates: Sequence[Candidate], seeds: int, forms: Forms) -> list[C
         else candidates[head]
         for head, *others in groups
     ]
+
+
+def _composed(parts: Sequence[Translation], seeds: Lexicon, offered: Embeddings) -> list[Candidate]:
+    """Candidates of an expression from the translations of its parts; none if one has none."""
+    sure = all(one.confidence is not None for part in parts for one in part.candidates)
+    numbers = [
+        [(one.word, one.confidence if sure else one.score) for one in part.candidates]
+        for part in parts
+    ]  # a seed that was not found has no score
+    answers = [[(word, 1.0 if one is None else one) for word, one in part] for part in numbers]
+    found = compose(answers, seeds, offered)
+    return [Candidate(word, None if sure else one, one if sure else None) for word, one in found]
 
 
 def _find(words: Sequence[str], vocabulary: Embeddings) -> dict[str, int]:

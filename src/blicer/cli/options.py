@@ -40,7 +40,7 @@ from blicer.stage_cache import work_folder
 def listed(names: Iterable[str], *more: str) -> str:
     """``a, b or c``."""
     *first, last = [*names, *more]
-    return f"{', '.join(first)} or {last}"
+    return f"{', '.join(first)} or {last}" if first else last
 
 
 _BY_SEEDS = f"supervised from {ENOUGH_FOR_SUPERVISED} seed pairs on, below semi_supervised"
@@ -146,8 +146,12 @@ def vector_files(
     return {"files": files, "max_words": max_words, "lowercase": not keep_case}
 
 
-def load_lexicon(path: Path | None, keep_case: bool) -> blicer.Lexicon | None:
-    return blicer.Lexicon.load(path, lowercase=not keep_case) if path is not None else None
+def load_lexicon(
+    path: Path | None, keep_case: bool, encoding: str | None = None
+) -> blicer.Lexicon | None:
+    if path is None:
+        return None
+    return blicer.Lexicon.load(path, lowercase=not keep_case, encoding=encoding)
 
 
 def writes_output(command: Callable[..., None]) -> Callable[..., None]:

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import warnings
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -53,6 +54,7 @@ def align(
     target_language: options.Language = None,
     max_words: options.MaxWords = None,
     keep_case: options.KeepCase = False,
+    encoding: options.Encoding = None,
     seed: Annotated[int | None, Option(help="Seed of the random draws.")] = None,
     device: options.Device = None,
     settings: Annotated[list[str] | None, Option("--set", help="NAME=VALUE; repeatable.")] = None,
@@ -69,7 +71,7 @@ def align(
     work = options.check_folder(output, "space")
     if export_vec is not None:
         check_writable(export_vec / "source.vec")
-    lexicon = options.load_lexicon(seeds, keep_case)
+    lexicon = options.load_lexicon(seeds, keep_case, encoding)
     texts = options.assigned("--set", settings, "NAME=VALUE")
     named = {"seed": seed, "device": device, "init": init, "encoder": encoder}
     chosen = {name: _value(text) for name, text in texts.items()}
@@ -142,6 +144,7 @@ def pairs(
     template: options.Template = None,
     encoder: options.Encoder = None,
     keep_case: options.KeepCase = False,
+    encoding: options.Encoding = None,
     source_name: options.Name = None,
     target_name: options.Name = None,
     as_json: options.AsJson = False,
@@ -157,7 +160,7 @@ def pairs(
     from blicer.training_pairs import COLUMNS as ARRAYS
     from blicer.training_pairs import KINDS
 
-    lexicon = options.load_lexicon(seeds, keep_case)
+    lexicon = options.load_lexicon(seeds, keep_case, encoding)
     chosen = options.configure(context, lexicon, space=None)
     if lexicon is None and chosen.n_aug == 0:
         needed = "a seed dictionary: give --seeds FILE, or use --preset unsupervised"
@@ -221,6 +224,7 @@ def train(
     pivot_name: options.Name = None,
     max_words: options.MaxWords = WORDS_READ,
     keep_case: options.KeepCase = False,
+    encoding: options.Encoding = None,
     device: options.Device = None,
     suspects: Annotated[Path | None, Option(help="TSV for seed pairs that look wrong.")] = None,
     as_json: options.AsJson = False,
@@ -248,7 +252,8 @@ def train(
     pivots = {"--pivot": pivot, "--pivot-source": pivot_source, "--pivot-target": pivot_target}
     given_seeds = seeds is not None or bool(curated)
     _check_setup(options.configure(context, None, space=method).preset, given_seeds, pivots)
-    lexicon, wrong = _judged(options.load_lexicon(seeds, keep_case), curated or [], keep_case)
+    known = options.load_lexicon(seeds, keep_case, encoding)
+    lexicon, wrong = _judged(known, curated or [], keep_case)
     chosen = options.configure(context, lexicon, space=method)
     how: dict[str, Any] = {"names": (source_name, target_name), "work_dir": work}
     if saved is not None:
@@ -283,8 +288,8 @@ def train(
             options.load_vectors(pivot, pivot_language, max_words, keep_case),
             left,
             right,
-            blicer.Lexicon.load(pivot_source, lowercase=not keep_case),
-            blicer.Lexicon.load(pivot_target, lowercase=not keep_case),
+            blicer.Lexicon.load(pivot_source, lowercase=not keep_case, encoding=encoding),
+            blicer.Lexicon.load(pivot_target, lowercase=not keep_case, encoding=encoding),
             chosen,
             names=(source_name, target_name),
             pivot_name=pivot_name,
@@ -401,6 +406,7 @@ def train_multilingual(
     settings: options.Settings = None,
     max_words: options.MaxWords = WORDS_READ,
     keep_case: options.KeepCase = False,
+    encoding: options.Encoding = None,
     device: options.Device = None,
 ) -> None:
     """Train one cross-encoder on the seeds of several pairs; use it for all pairs.
@@ -415,10 +421,12 @@ def train_multilingual(
 
     files = options.assigned("--vectors", vectors, "LANGUAGE=FILE")
     lexicons = {
-        _pair("--seeds", name): blicer.Lexicon.load(path, lowercase=not keep_case)
+        _pair("--seeds", name, files): blicer.Lexicon.load(
+            path, lowercase=not keep_case, encoding=encoding
+        )
         for name, path in options.assigned("--seeds", seeds, "PAIR=FILE").items()
     }
-    wanted = [_pair("--pairs", name.strip()) for name in pairs.split(",") if name.strip()]
+    wanted = [_pair("--pairs", name.strip(), files) for name in pairs.split(",") if name.strip()]
     check_pairs(files, lexicons, wanted)
     called = options.assigned("--name", names, "LANGUAGE=NAME")
     if unknown := sorted(set(called) - set(files)):
@@ -443,28 +451,50 @@ def train_multilingual(
     shutil.rmtree(work, ignore_errors=True)
 
 
-def _pair(option: str, name: str) -> tuple[str, str]:
-    source, _, target = name.partition("-")
+def _pair(option: str, name: str, languages: Iterable[str]) -> tuple[str, str]:
+    """The two languages of ``en-fr``, or of ``x-mine-fr`` if there are vectors of ``x-mine``."""
+    known = (tag for tag in languages if name.startswith(f"{tag}-"))
+    source = max(known, key=len, default=name.partition("-")[0])
+    target = name[len(source) + 1 :]
     if not source or not target or source == target:
         raise InputError(f"{option} names {name!r}; expected two languages, such as en-fr")
     return source, target
 
 
 @app.command()
-def config(as_json: options.AsJson = False) -> None:
+def config(
+    space: Annotated[str | None, Option(help=f"Settings of {options.listed(METHODS)}.")] = None,
+    as_json: options.AsJson = False,
+) -> None:
     """List every setting of a training run: default, values, what uses it, what it means.
 
     Set them with `--set NAME=VALUE`, or in a TOML file given with `--config`. Unless told otherwise
     `blicer train` takes the encoder lite, and the preset that fits the number of seeds.
 
-    Example: `blicer config`
+    `--space METHOD` lists those of a method, which `blicer align --set NAME=VALUE` takes, and
+    `blicer train` in the TOML table `space_settings`.
+
+    Example: `blicer config --space c1`
     """
-    rows = describe()
+    rows = describe() if space is None else _space_settings(space)
     if as_json:
         options.echo_json(rows)
         return
-    table = Table("setting", "default", "expected", "group", "meaning")
+    table = Table(
+        "setting", "default", "expected", "group" if space is None else "modes", "meaning"
+    )
     for row in rows:
         default = "" if row["default"] in ((), {}) else str(row["default"])
         table.add_row(row["name"], default, row["expected"], row["group"], row["help"])
     options.echo_tables(table)
+
+
+def _space_settings(method: str) -> list[dict[str, Any]]:
+    """The settings of a method; instead of a group, the modes that have another value."""
+    kind = aligner_class(method)
+    modes = kind.presets.items()
+    return [
+        row | {"group": ", ".join(f"{mode}: {own[name]}" for mode, own in modes if name in own)}
+        for row in describe(kind)
+        if (name := row["name"])
+    ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,6 +15,7 @@ from blicer import formats, inspection
 from blicer.cli import app, options
 from blicer.config import AUTO, MOST
 from blicer.errors import EXIT_FAILURE, BlicerError, FileError, InputError
+from blicer.expressions import Spellings
 from blicer.files import STANDARD_OUTPUT, atomic_write, check_writable, open_descriptor
 from blicer.io.dictionary import tsv_row
 from blicer.languages import validate_tag
@@ -72,7 +74,7 @@ def _shown(value: Any) -> str:
         if len(value) > MOST_SHOWN:
             return f"{len(value)} values (--json prints them)"
         return ", ".join(
-            " - ".join(map(str, one)) if isinstance(one, list) else _shown(one) for one in value
+            " - ".join(map(_shown, one)) if isinstance(one, list) else _shown(one) for one in value
         )
     return "-" if value is None else str(value)
 
@@ -199,6 +201,7 @@ def translate(
     """
     if words and file is not None:
         raise InputError("give either words or --file, not both")
+    words = [word.strip() for word in words or [] if word.strip()]
     if not words and (file is not None or not sys.stdin.isatty()):
         stream = file or sys.stdin.buffer
         try:
@@ -216,25 +219,32 @@ def translate(
         min_confidence=options.least_confidence(loaded, min_confidence, at_precision),
         seeds_as_evidence=seeds_as_evidence,
     )
-    known = 0
+    known, spellings = 0, None
     for entry in found:
         known += entry.known
+        near: list[str] = []
+        if not entry.known:
+            spellings = spellings or Spellings((loaded.target if reverse else loaded.source).words)
+            near = spellings.near(entry.word)
         if as_json:
-            options.echo_json(asdict(entry), indent=None)
+            options.echo_json(asdict(entry) | ({"near": near} if near else {}), indent=None)
         else:
-            echo(printable(f"{entry.word}\t{_answer(entry)}"))
+            echo(printable(f"{entry.word}\t{_answer(entry, near)}"))
     if not known:
         raise Exit(EXIT_FAILURE)
 
 
-def _answer(entry: Translation) -> str:
+def _answer(entry: Translation, near: Sequence[str]) -> str:
     if not entry.known:
-        return "(not in the vocabulary)"
+        hint = f"; did you mean {options.listed(near)}?" if near else ""
+        return f"(not in the vocabulary{hint})"
     cells = []
     for candidate in entry.candidates:
         sure = "" if candidate.confidence is None else f" ({candidate.confidence:.2f})"
         if candidate.seed:
             sure = " (seed)"
+        if entry.composed:
+            sure = f" (of its parts{'' if not sure else ', ' + sure[2:-1]})"
         cells.append(f"{candidate.word}{sure}")
     return "\t".join(cells) or "(nothing sure enough)"
 
