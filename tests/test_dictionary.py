@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from blicer import formats
+from blicer import formats, induction
 from blicer.align.space import Space
 from blicer.calibration import Scored, calibrate
 from blicer.cli import app
@@ -71,6 +71,7 @@ def make_translator(n_cand: int = 10, **changed: Any) -> Translator:
 @pytest.fixture
 def translator(monkeypatch: pytest.MonkeyPatch) -> Translator:
     monkeypatch.setattr("blicer.translator.QUERIES_AT_ONCE", 7)
+    monkeypatch.setattr("blicer.induction.BLOCK", 7)
     return make_translator()
 
 
@@ -138,6 +139,17 @@ def test_a_killed_run_goes_on(translator: Translator, monkeypatch: pytest.Monkey
     found = translator.induce()
     assert pairs_asked(translator) == WORDS * 10
     assert len(found.words) == WORDS
+
+
+def test_rows_of_several_blocks_in_any_order(translator: Translator) -> None:
+    """A word with a space around it can be that of another row."""
+    queries = [20, 3, 9, 3, 59]
+    expected = translator.rank(queries)
+    kept = induction.cache(translator)
+    for _ in range(2):
+        found = induction.rank_kept(translator, kept, queries, reverse=False)
+        for key, values in found.items():
+            np.testing.assert_array_equal(values, getattr(expected, key))
 
 
 def test_damaged_files_are_computed_again(translator: Translator, own_cache: Path) -> None:
