@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo serve test lint types bench clean
+.PHONY: demo serve test lint types docs bench clean
 
 demo: $(STAMP)
 	$(BIN)/blicer demo
@@ -24,6 +24,9 @@ lint: $(STAMP)
 types: $(STAMP)
 	$(BIN)/mypy
 
+docs: $(STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+
 bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks
 
@@ -38,4 +41,4 @@ $(VENV)/.bench: $(STAMP)
 	touch $@
 
 clean:
-	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache demo-output
+	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache demo-output site

@@ -1,4 +1,4 @@
-"""The README says what the files in ``results/`` say."""
+"""README and docs/results.md say what the files in ``results/`` say."""
 
 from __future__ import annotations
 
@@ -8,18 +8,24 @@ import pytest
 
 from report_outcomes import outcome, write_units
 from tools import readme_figures
-from tools.readme_figures import README, with_figures
+from tools.readme_figures import PAGE, README, SECTIONS, with_figures
 
 
-def test_figures_are_those_of_the_results() -> None:
-    text = README.read_text(encoding="utf-8")
-    assert with_figures(text) == text, "run: python -m tools.readme_figures"
+@pytest.mark.parametrize("path", SECTIONS, ids=lambda path: path.name)
+def test_figures_are_those_of_the_results(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert with_figures(text, path) == text, "run: python -m tools.readme_figures"
 
 
 def test_a_lost_section_is_named() -> None:
-    text = README.read_text(encoding="utf-8").replace("<!-- /spaces -->", "")
-    with pytest.raises(SystemExit, match="no section 'spaces'"):
-        with_figures(text)
+    text = PAGE.read_text(encoding="utf-8").replace("<!-- /spaces -->", "")
+    with pytest.raises(SystemExit, match=r"results.md has no section 'spaces'"):
+        with_figures(text, PAGE)
+
+
+def test_the_readme_fits_two_screens() -> None:
+    """Of some sixty lines each."""
+    assert len(README.read_text(encoding="utf-8").splitlines()) <= 120
 
 
 def test_controls_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,3 +57,7 @@ def test_controls_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert first[0] == "- languages that `lite` knows: +38.00 at 5k (4 setups)"
     assert first[1] == "- Finnish on one side: +60.00 at 5k (2 setups)"
     assert readme_figures.units_run().startswith("3 of its 60 units are finished")
+    # Without Finnish: 52, 40 and C2's 90 twice, mean 68; with it 90 twice.
+    table = readme_figures.summary().splitlines()
+    assert table[2] == "| 5k | English, French, Russian | 30.0 | 68.0 | 4 of 4 |"
+    assert table[3] == "| 5k | with Finnish | 30.0 | 90.0 | 2 of 2 |"

@@ -1,4 +1,4 @@
-"""Put the figures of ``results/`` into the README, so that it never says anything else.
+"""Put the figures of ``results/`` into README and docs/results.md, so that they say the same.
 
 python -m tools.readme_figures
 
@@ -8,6 +8,7 @@ Between ``<!-- NAME -->`` and ``<!-- /NAME -->`` stands what the function of tha
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from blicer.pages import environment
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "results"
-README = ROOT / "README.md"
+README, PAGE = ROOT / "README.md", ROOT / "docs" / "results.md"
 # What the units of the matrix have in common; an ablation differs in one of these.
 MATRIX = {"encoder": "lite", "template": "T1", "alpha": 0.0, "space_mode": "", "max_words": 60_000}
 DEFAULT, TUNED = "tuned+endings", "tuned"
@@ -28,8 +29,7 @@ def spaces() -> str:
 
 
 def without_seeds() -> str:
-    text = (RESULTS / "without_seeds.md").read_text(encoding="utf-8").strip()
-    return re.sub(r"^(#+)", r"#\1", text, flags=re.MULTILINE)
+    return (RESULTS / "without_seeds.md").read_text(encoding="utf-8").strip()
 
 
 def setups_won() -> str:
@@ -123,6 +123,33 @@ def by_language() -> str:
     return "\n".join(lines)
 
 
+def summary() -> str:
+    """Mean P@1 of the space alone and of the default, by seeds and by what `lite` knows."""
+    _, cells = _matrix()
+    wide = cells.pivot_table(
+        "p@1", ["setup", "finnish", "cell"], "system", observed=True
+    ).reset_index()
+    rows = [
+        {
+            "seeds": setup,
+            "languages": "with Finnish" if finnish else "English, French, Russian",
+            "setups": len(one),
+            "space": one["space"].mean(),
+            "own": one[DEFAULT].mean(),
+            "won": int((one[DEFAULT] > one["space"]).sum()),
+        }
+        for (setup, finnish), one in wide.groupby(["setup", "finnish"], observed=True)
+    ]
+    columns = {
+        "seeds": "{seeds}",
+        "languages": "{languages}",
+        "space alone, P@1": "{space:.1f}",
+        "reranked, P@1": "{own:.1f}",
+        "better in": "{won} of {setups}",
+    }
+    return _table(rows, columns)
+
+
 def units_run() -> str:
     """What of the matrix is finished: pairs by seeds and spaces."""
     units, _ = _matrix()
@@ -136,33 +163,38 @@ def units_run() -> str:
     return f"{len(units)} of its 60 units are finished:\n\n{table}"
 
 
-SECTIONS = {
-    "spaces": spaces,
-    "setups-won": setups_won,
-    "by-language": by_language,
-    "controls": controls,
-    "units-run": units_run,
-    "ablations": ablations,
-    "without-seeds": without_seeds,
+SECTIONS: dict[Path, dict[str, Callable[[], str]]] = {
+    README: {"summary": summary},
+    PAGE: {
+        "spaces": spaces,
+        "setups-won": setups_won,
+        "by-language": by_language,
+        "controls": controls,
+        "units-run": units_run,
+        "ablations": ablations,
+        "without-seeds": without_seeds,
+    },
 }
 
 
-def with_figures(text: str) -> str:
-    """The text with every section as it should be; an error if one is missing."""
-    for name, make in SECTIONS.items():
+def with_figures(text: str, path: Path) -> str:
+    """The text of a file with every section as it should be; a missing one raises."""
+    for name, make in SECTIONS[path].items():
         start, end = f"<!-- {name} -->\n", f"\n<!-- /{name} -->"
         before, found, rest = text.partition(start)
         _, ended, after = rest.partition(end)
         if not found or not ended:
-            raise SystemExit(f"README.md has no section {name!r} ({start.strip()} … {end.strip()})")
+            place = f"({start.strip()} … {end.strip()})"
+            raise SystemExit(f"{path.name} has no section {name!r} {place}")
         text = before + start + make() + end + after
     return text
 
 
 def main() -> None:
-    text = with_figures(README.read_text(encoding="utf-8"))
-    with atomic_write(README) as file:
-        file.write(text)
+    for path in SECTIONS:
+        text = with_figures(path.read_text(encoding="utf-8"), path)
+        with atomic_write(path) as file:
+            file.write(text)
 
 
 if __name__ == "__main__":

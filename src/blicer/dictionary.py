@@ -132,8 +132,8 @@ class Dictionary:
     """Entries in the order in which they are written, indexed by source word.
 
     >>> words = Dictionary([Entry("cat", "chat", 0.9), Entry("cat", "chatte", 0.4, rank=2)])
-    >>> [entry.target for entry in words["cat"]]
-    ['chat', 'chatte']
+    >>> words["cat"][0].target
+    'chat'
     """
 
     def __init__(

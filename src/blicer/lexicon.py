@@ -103,8 +103,8 @@ def find_in_any_case(words: Iterable[str], vocabulary: Vocabulary) -> dict[str, 
 class Lexicon:
     """Distinct pairs of a source and a target word, in the order in which they came.
 
-    >>> Lexicon([("cat", "chat"), ("cat", "chatte"), ("dog", "chien")]).targets["cat"]
-    ['chat', 'chatte']
+    >>> Lexicon([("cat", "chat"), ("cat", "chatte"), ("dog", "chien")]).targets["dog"]
+    ['chien']
     """
 
     def __init__(self, pairs: Iterable[Pair], *, report: LoadReport | None = None) -> None:
