@@ -129,6 +129,8 @@ class Page:
                 self.serve(words)
             elif first == "blicer":
                 data = self.blicer(words, data)
+            elif first == "python":
+                exec(words[words.index("-c") + 1], {})
             else:
                 done = subprocess.run(["bash", "-c", part], input=data, capture_output=True)
                 assert done.returncode == 0, (line, done.stderr.decode())
@@ -205,19 +207,33 @@ def test_blocks_run(path: Path, page: Page) -> None:
             page.run(block)
 
 
+def check_options(line: str) -> None:
+    """A command line of ours that names an option or a command that is not there raises."""
+    first, *words = shlex.split(line)
+    assert first == "blicer", line
+    command: Any = typer.main.get_command(app)
+    while hasattr(command, "commands"):
+        command = command.commands[words.pop(0)]
+    command.make_context("blicer", words)
+
+
 def test_what_is_not_run_is_little_and_has_real_options() -> None:
     found = [one for path in PAGES for one in blocks(path) if one.not_run]
     assert len(found) <= MOST_NOT_RUN
     for block in found:
         for line in lines(block.code):
-            first, *words = shlex.split(line)
-            if first in NOT_OURS:
-                continue
-            assert first == "blicer", line
-            command: Any = typer.main.get_command(app)
-            while hasattr(command, "commands"):
-                command = command.commands[words.pop(0)]
-            command.make_context("blicer", words)  # raises if an option is not there
+            if line.split()[0] not in NOT_OURS:
+                check_options(line)
+
+
+def test_examples_in_help_have_real_options() -> None:
+    text = (ROOT / "docs" / "commands.md").read_text("utf-8")
+    examples = re.findall(r"^Example[^`]*`(blicer [^`]+)`", text, re.MULTILINE)
+    assert len(examples) > 10
+    for example in examples:
+        check_options(example)
+    with pytest.raises(Exception, match="--no-such"):
+        check_options("blicer serve en-fr --no-such")
 
 
 def test_targets_and_extras_that_pages_name_exist() -> None:

@@ -142,7 +142,11 @@ def api() -> str:
         "These names are what `import blicer` offers; they are typed (`py.typed`). Torch and "
         "transformers are loaded when something needs them. Wrong arguments raise "
         "`blicer.BlicerError` with a sentence.",
-        *(f"## blicer.{name}\n\n::: {module}.{name}" for module, name in names),
+        *(
+            f"::: {module}.{name}\n    options:\n      heading: blicer.{name}\n"
+            f"      toc_label: blicer.{name}"
+            for module, name in names
+        ),
     ]
     return "\n\n".join(parts) + "\n"
 
