@@ -129,8 +129,6 @@ class Page:
                 self.serve(words)
             elif first == "blicer":
                 data = self.blicer(words, data)
-            elif first == "python":
-                exec(words[words.index("-c") + 1], {})
             else:
                 done = subprocess.run(["bash", "-c", part], input=data, capture_output=True)
                 assert done.returncode == 0, (line, done.stderr.decode())
