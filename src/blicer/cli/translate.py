@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 MOST_SHOWN = 12  # values of a list
 _KINDS = f"Read it as {options.listed(inspection.KINDS)}."
-_LEAST = "F1 counts entries that are at least as sure."
+_LEAST = "F1 counts entries that are at least as sure; by default those that induce gives."
 _FORMATS = f"{options.listed(formats.FORMATS)}; by default by the file's ending."
 _BOTH = "Both directions in one dictionary; pairs found from both sides come first."
 _REVIEW = f"Add columns for an editor to {options.listed(formats.REVIEWED)}."
@@ -87,7 +87,7 @@ def evaluate(
     per_query: Annotated[Path | None, Option(help="TSV file for every query's rank.")] = None,
     bootstrap: Annotated[int, Option(min=0, help="Draws for the intervals.")] = 1000,
     seed: Annotated[int, Option(min=0, help="Seed of the draws.")] = 0,
-    min_confidence: Annotated[float, Option(min=0, max=1, help=_LEAST)] = 0.5,
+    min_confidence: Annotated[float | None, Option(min=0, max=1, help=_LEAST)] = None,
     details: Annotated[bool, Option("--details", help="All figures, and groups of words.")] = False,
     pictures: Annotated[Path | None, Option(help="Folder for SVG pictures.")] = None,
     keep_case: options.KeepCase = False,
