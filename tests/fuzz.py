@@ -351,9 +351,7 @@ def run(seconds: float, names: list[str], seed: int, keep: Path) -> tuple[Counte
         arguments = ["--worker", str(folder), "--seed", str(seed), "--readers", ",".join(names)]
         command = [sys.executable, __file__, *arguments]
         command += ["--seconds", str(min(left, SLICE_SECONDS))]
-        done = subprocess.run(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False
-        )
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
         lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
         for name, file, outcome, *more in lines:
             if outcome != "started":
