@@ -26,7 +26,10 @@ from typing import Any
 PROGRAM = [sys.executable, "-c", "from blicer.cli import main; main()"]
 ALIGN = ["align", "en.vec", "ru.vec", "--seeds", "seeds.tsv", "--max-words", "{words}", "--space"]
 COMMANDS: dict[str, tuple[list[str], str]] = {
-    "align-vecmap": ([*ALIGN, "vecmap", "--mode", "semi_supervised", "-o", "{out}"], "out"),
+    "align-vecmap": (
+        [*ALIGN, "vecmap", "--mode", "semi_supervised", "--force", "-o", "{out}"],
+        "out",
+    ),
     "align-rcsls": ([*ALIGN, "rcsls", "-o", "{out}"], "out"),
     "align-c1": ([*ALIGN, "c1", "-o", "{out}"], "out"),
     "align-twoview": ([*ALIGN, "twoview", "-o", "{out}"], "out"),
@@ -101,8 +104,9 @@ def run(name: str, folder: Path, kills: int, words: int, draw: random.Random) ->
             if start(command, folder).wait():
                 different += 1
                 continue
-        left = sorted(path.name for path in folder.iterdir() if path.name.startswith("out."))
-        strange = [one for one in left if one != output]
+        strange = [
+            one for one in (*folder.glob("out*"), *folder.glob(".out*")) if one.name != output
+        ]
         different += fingerprint(folder / output) != right or bool(strange)
     _clear(folder)
     return {"seconds": round(usual, 1), "kills": kills - late, "different": different}

@@ -236,6 +236,25 @@ def test_a_write_is_a_new_file_not_a_copy_over_the_old(tmp_path: Path) -> None:
     assert [one.name for one in tmp_path.iterdir()] == ["file"]
 
 
+def test_what_a_killed_writer_left_is_removed(tmp_path: Path) -> None:
+    program = """
+import os, sys
+from blicer.files import atomic_folder, atomic_write
+with atomic_folder(sys.argv[1] + "/folder") as folder, atomic_write(sys.argv[1] + "/file") as file:
+    (folder / "x").write_text("x")
+    os._exit(9)
+"""
+    subprocess.run([sys.executable, "-c", program, str(tmp_path)])
+    assert len(list(tmp_path.iterdir())) == 2
+    with atomic_write(tmp_path / "file") as outer, atomic_write(tmp_path / "file") as inner:
+        outer.write("outer")  # another writer's temporary file stays while that writer lives
+        inner.write("inner")
+    with atomic_folder(tmp_path / "folder"):
+        pass
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
+    assert (tmp_path / "file").read_text() == "outer"
+
+
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 50_000, "9" * 6000])
 def test_json_that_no_reader_can_bear_is_a_sentence(tmp_path: Path, text: str) -> None:
     (tmp_path / "a.json").write_text(text)

@@ -7,9 +7,11 @@ checksums, so that damage is found when it is read. ``locked`` keeps a second wr
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import os
+import platform
 import shutil
 import tempfile
 import threading
@@ -99,6 +101,29 @@ def locked(path: str | Path) -> Iterator[None]:
         os.close(descriptor)
 
 
+def _prefix(path: Path) -> str:
+    """How names of temporary files begin: with this machine and process.
+
+    Those that killed processes of this machine left for the same ``path`` are removed.
+    """
+    here = f".{path.name}.{digest(platform.node(), length=6)}-"
+    for left in path.parent.glob(f"{glob.escape(here)}*"):
+        process = left.name.removeprefix(here).partition(".")[0]
+        if process.isdigit() and not _is_alive(int(process)):
+            shutil.rmtree(left, ignore_errors=True) if left.is_dir() else left.unlink()
+    return f"{here}{os.getpid()}."
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        pass
+    return True
+
+
 @contextmanager
 def atomic_write(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
     """Open a temporary file beside ``path`` and move it there once it is complete and on disk."""
@@ -110,7 +135,7 @@ def atomic_write(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
                 yield file
             return
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(".part", f".{path.name}.", path.parent)
+        descriptor, temporary = tempfile.mkstemp(".part", _prefix(path), path.parent)
         try:
             _open_mode(Path(temporary))
             with open(descriptor, mode, **text) as file:
@@ -128,7 +153,7 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
     path = followed(path)
     with _writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(".part", f".{path.name}.", path.parent))
+        temporary = Path(tempfile.mkdtemp(".part", _prefix(path), path.parent))
         try:
             _open_mode(temporary)
             yield temporary
