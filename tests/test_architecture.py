@@ -17,7 +17,8 @@ ORDER = [
     ["config"],
     ["io"],
     ["embeddings", "lexicon"],
-    ["forms"],
+    ["forms", "expressions"],
+    ["formats", "dictionary"],
     ["neighbours"],
     ["lite"],
     ["encoders"],
@@ -33,11 +34,11 @@ ORDER = [
     ["translator", "evaluation"],
     ["pipeline"],
     ["multilingual"],
-    ["dictionary"],
     ["pages"],
     ["starter", "plots", "inspection", "catalogue"],
     ["download", "demo"],
     ["benchmark"],
+    ["serve"],
     ["cli"],
 ]
 PLACE = {name: place for place, group in enumerate(ORDER) for name in group}

@@ -251,3 +251,30 @@ def test_the_results_of_another_plan_stay(dataset: Dataset, encoder: Path, tmp_p
     assert result.exit_code == 0
     assert "of 2 won" in result.stdout
     assert set(pd.read_csv(results.table, sep="\t")["alpha"]) == {0.0, 1.0}
+
+
+def test_shards_and_their_merge(dataset: Dataset, encoder: Path, tmp_path: Path) -> None:
+    pairs = ("--pairs", "en-fr,en-ru", "--spaces", "procrustes", "--dry-run")
+    listed = []
+    for part in ("1/2", "2/2"):
+        shown = call(*asked("run", dataset, encoder, tmp_path / "x", *pairs, "--shard", part))
+        listed += [line.split("\t")[0] for line in shown.stdout.splitlines() if "\t" in line]
+    units = plan(dataset, encoder, pairs=["en-fr", "en-ru"])
+    assert len(listed) == len(set(listed)) == len(units) == 2
+    for place, unit in enumerate(units):
+        results = Results(tmp_path / str(place))
+        results.prepare()
+        results.write(made_up(unit))
+    merged = call("merge", tmp_path / "0", tmp_path / "1", "-o", tmp_path / "all")
+    assert merged.exit_code == 0
+    rows = pd.read_csv(tmp_path / "all" / "results.tsv", sep="\t")
+    assert set(rows["key"]) == {unit.key for unit in units}
+    assert (tmp_path / "all" / "report.html").exists()
+
+
+def test_slurm_needs_a_time_and_no_ray(dataset: Dataset, encoder: Path, tmp_path: Path) -> None:
+    options = asked("run", dataset, encoder, tmp_path, "--pairs", "en-fr", "--slurm")
+    with pytest.raises(InputError, match="time="):
+        call(*options)
+    with pytest.raises(InputError, match="not both"):
+        call(*options, "--ray", "local")

@@ -23,13 +23,14 @@ from threadpoolctl import threadpool_info
 
 from benchmark_world import DiesOnce, made_up, make_world, plan, quick, sleeper
 from blicer.align.rcsls import RCSLS
-from blicer.benchmark.plan import Dataset, Unit
+from blicer.benchmark.plan import Dataset, Unit, shard
 from blicer.benchmark.report import write_report
 from blicer.benchmark.results import (
     COLUMNS,
     Result,
     Results,
     load_units,
+    merge,
 )
 from blicer.benchmark.run import (
     LocalPool,
@@ -40,12 +41,14 @@ from blicer.benchmark.run import (
     limit_threads,
     local_pool,
     next_unit,
+    run_on_slurm,
     run_unit,
     run_units,
     unit_memory,
 )
 from blicer.config import Config
-from blicer.errors import BlicerError, FileError, MissingDependency
+from blicer.errors import BlicerError, FileError, InputError, MissingDependency
+from blicer.files import write_json
 from tiny_models import tiny_encoder
 
 
@@ -499,3 +502,97 @@ def test_nobody_waits_for_a_cluster_that_is_not_there(address: str) -> None:
     pytest.importorskip("ray")
     with pytest.raises(BlicerError, match=f"no Ray cluster at '{address}'"):
         RayPool(made_up, address)
+
+
+# Parts of a benchmark on several machines
+
+
+def test_shards_are_all_units_once(dataset: Dataset, encoder: Path) -> None:
+    units = plan(dataset, encoder, pairs=["en-fr", "en-ru"], training_seeds=range(5))
+    assert len(units) == 10
+    for parts in (1, 2, 3, 4, 10, 13):
+        found = [shard(units, f"{part}/{parts}") for part in range(1, parts + 1)]
+        assert [unit.key for part in found for unit in part] == [unit.key for unit in units]
+        assert max(map(len, found)) - min(map(len, found)) <= 1
+    for wrong in ("0/2", "3/2", "1", "a/b", "", "1/0", "-1/2"):
+        with pytest.raises(InputError, match="expected I/N"):
+            shard(units, wrong)
+
+
+def test_merged_shards_are_one_run(dataset: Dataset, encoder: Path, tmp_path: Path) -> None:
+    units = plan(dataset, encoder, pairs=["en-fr", "en-ru"], training_seeds=[1, 2, 3])
+    whole = Results(tmp_path / "whole")
+    whole.prepare()
+    outcomes = {unit.key: made_up(unit) for unit in units}
+    run_units(units, Here(lambda unit: outcomes[unit.key]), whole)
+    folders = [tmp_path / f"part{part}" for part in (1, 2, 3)]
+    for part, folder in enumerate(folders, 1):
+        results = Results(folder)
+        results.prepare()
+        run_units(shard(units, f"{part}/3"), Here(lambda unit: outcomes[unit.key]), results)
+    (folders[0] / "units" / "damaged.json").write_text("{")
+    assert merge(folders, tmp_path / "merged") == 1
+    assert load_units(tmp_path / "merged") == load_units(tmp_path / "whole")
+
+
+def test_of_two_measurements_the_later_counts(
+    dataset: Dataset, encoder: Path, tmp_path: Path
+) -> None:
+    (unit,) = plan(dataset, encoder)
+    dates = ["2026-01-02T00:00:00+00:00", "2026-01-01T00:00:00+00:00", "2026-01-03T00:00:00+00:00"]
+    found = [made_up(unit), made_up(unit), failed(unit, "no luck")]
+    for place, (result, date) in enumerate(zip(found, dates, strict=True)):
+        results = Results(tmp_path / str(place))
+        results.prepare()
+        results.write({**result, "ended": date, "seeds_used": place})
+    folders = [tmp_path / str(place) for place in range(3)]
+    assert merge(folders, tmp_path / "out") == 0
+    (result,) = load_units(tmp_path / "out")
+    assert (result["status"], result["seeds_used"]) == ("done", 0)
+
+
+def test_old_names_of_systems_are_read(dataset: Dataset, encoder: Path, tmp_path: Path) -> None:
+    (unit,) = plan(dataset, encoder)
+    results = Results(tmp_path)
+    results.prepare()
+    made = made_up(unit)
+    made["systems"]["A"] = made["systems"].pop("tuned")
+    write_json(results.units / f"{unit.key}.json", made)
+    (read,) = load_units(tmp_path)
+    assert list(read["systems"]) == ["space", "use"]
+    assert results.missing(replace(unit, systems=("space", "use"))) == ()
+
+
+def test_a_job_array(
+    dataset: Dataset, encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By submitit's own executor for one machine: three units in two jobs, one of which dies."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))  # jobs find this file
+    tricks = ["fine", "dies", "fine"]
+    units = [plan(dataset, encoder, training_seeds=[seed])[0] for seed in range(3)]
+    units = [replace(u, settings={"trick": t}) for u, t in zip(units, tricks, strict=True)]
+    results = Results(tmp_path / "out")
+    results.prepare()
+    ended = run_on_slurm(units[1:] + units[:1], quick, results, units_per_job=2, cluster="local")
+    # The unit that kills its job takes the next one of the same job with it.
+    assert [one["key"] for one in ended] == [units[1].key, units[2].key]
+    assert all("without a result" in one["error"] for one in ended)
+    assert [one["key"] for one in load_units(results.folder) if one["status"] == "done"] == [
+        units[0].key
+    ]
+    again = [replace(units[1], settings={"trick": "fine"}), units[2]]
+    assert run_on_slurm(again, quick, results, units_per_job=2, cluster="local") == []
+    assert all(results.done(unit.key) for unit in units)
+
+
+def test_slurm_is_optional_and_must_be_there(
+    dataset: Dataset, encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    units, results = plan(dataset, encoder), Results(tmp_path)
+    results.prepare()
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(BlicerError, match="Slurm did not take the jobs"):
+        run_on_slurm(units, quick, results)
+    monkeypatch.setitem(sys.modules, "submitit", None)
+    with pytest.raises(MissingDependency, match=r"blicer\[slurm\]"):
+        run_on_slurm(units, quick, results)

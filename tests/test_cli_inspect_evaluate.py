@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import pickle
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -134,6 +135,33 @@ def test_kind_is_found_from_name_and_content(
 ) -> None:
     (tmp_path / name).write_bytes(content)
     assert inspection.kind_of(tmp_path / name) == kind
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "what"),
+    [
+        ("seeds.tsv", pickle.dumps({"cat": "chat"}), "Python pickle"),
+        ("vectors.bin", pickle.dumps([1.0], protocol=2), "Python pickle"),
+        ("vectors.vec", b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR", "PNG image"),
+        ("paper", b"%PDF-1.7\n", "PDF document"),
+    ],
+)
+def test_other_files_are_named(run, tmp_path: Path, name: str, content: bytes, what: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    outcome = run("inspect", tmp_path / name)
+    assert outcome.code == 2
+    assert f"{name}: is a {what}" in outcome.err
+
+
+def test_inspect_rounds(run, tmp_path: Path) -> None:
+    facts = {"curve": [[0.123456789, 0.5], [1.0, 2 / 3]], "lambda": 1 / 3, "file": "x"}
+    monkey = pytest.MonkeyPatch()
+    monkey.setattr(inspection, "inspect", lambda *_, **__: {"kind": "x", "problems": [], **facts})
+    text = run("inspect", tmp_path).out
+    monkey.undo()
+    assert "0.1235 - 0.5, 1 - 0.6667" in text
+    assert "0.3333" in text
+    assert "0.33333" not in text
 
 
 def test_kind_of_folders(tmp_path: Path) -> None:

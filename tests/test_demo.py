@@ -64,7 +64,7 @@ def test_page_needs_no_other_file(folder: Path, results: Any) -> None:
     text = (folder / "index.html").read_text(encoding="utf-8")
     parser = Resources()
     parser.feed(text)
-    assert len(parser.found) == 2
+    assert len(parser.found) == 3
     assert all(found.startswith("data:image/svg+xml;base64,") for found in parser.found)
     assert not parser.tags & {"script", "link", "iframe", "object", "embed"}
     assert not re.search(r"https?:|@import|url\(", text)

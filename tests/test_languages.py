@@ -64,19 +64,23 @@ def test_other_languages_come_from_cldr(tag: str, name: str) -> None:
         ("sh", "sr-Latn"),
         ("prs", "fa-AF"),
         ("yue", "yue"),
+        ("x-romani", "x-romani"),
+        ("X_Romani-Lovari", "x-romani-lovari"),
     ],
 )
 def test_tags_are_canonical(written: str, canonical: str) -> None:
     assert validate_tag(written) == canonical
 
 
-@pytest.mark.parametrize("tag", ["", "e", "en--us", "und", "mul", "en us", "123", "deutsch"])
+@pytest.mark.parametrize(
+    "tag", ["", "e", "en--us", "und", "mul", "en us", "123", "deutsch", "x-", "x"]
+)
 def test_what_is_no_tag(tag: str) -> None:
     with pytest.raises(InputError, match="expected a BCP 47 tag such as 'en'"):
         validate_tag(tag)
 
 
-@pytest.mark.parametrize("tag", ["xyz", "grc", "arz"])
+@pytest.mark.parametrize("tag", ["xyz", "grc", "arz", "x-mine"])
 def test_a_language_that_cldr_cannot_name(tag: str) -> None:
     with pytest.raises(InputError, match=f"'{tag}'.*--source-name"):
         autonym(tag)

@@ -40,7 +40,7 @@ def test_controls_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(readme_figures, "RESULTS", tmp_path)
     lines = readme_figures.controls().splitlines()
     assert lines[2:5] == [
-        "| tuned+endings against B | 2 | 1 | 0 | 1 | +0.50 | −1.00 |",
+        "| tuned+endings against use+spelling | 2 | 1 | 0 | 1 | +0.50 | −1.00 |",
         "| tuned+endings against untuned | 2 | 2 | 0 | 0 | +11.00 | +10.00 |",
         "| tuned against untuned | 2 | 1 | 1 | 0 | +0.50 | +0.00 |",
     ]

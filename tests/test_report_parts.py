@@ -105,12 +105,12 @@ def test_won_and_lost_and_level_are_all(figures, seeds):
 
 def test_a_system_that_some_cells_lack_is_counted_where_it_is():
     outcomes = [
-        outcome({"space": (0.4, 0.4), "tuned": (0.5, 0.5), "B": (0.3, 0.6)}),
+        outcome({"space": (0.4, 0.4), "tuned": (0.5, 0.5), "use": (0.3, 0.6)}),
         outcome({"space": (0.4, 0.4), "tuned": (0.5, 0.5)}, target="ru"),
     ]
     cells = cells_of(outcomes)
     assert tally(cells[cells["system"] == "tuned"], [])["all"] == 4
-    found = tally(cells[cells["system"] == "B"], [])
+    found = tally(cells[cells["system"] == "use"], [])
     assert (found["won"], found["lost"], found["all"]) == (1, 1, 2)
     assert tally(cells[cells["system"] == "nothing"], [])["all"] == 0
 

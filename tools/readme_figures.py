@@ -87,7 +87,7 @@ def controls() -> str:
     """
     _, cells = _matrix()
     cells = cells[(cells["space"] != "c2") & ~cells["finnish"]]
-    compared = [(DEFAULT, "B"), (DEFAULT, "untuned"), (TUNED, "untuned")]
+    compared = [(DEFAULT, "use+spelling"), (DEFAULT, "untuned"), (TUNED, "untuned")]
     columns = {
         "Compared": "{one} against {other}",
         "Setups": "{all}",

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import ast
 import importlib
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-__version__ = version("blicer")
+__version__ = "0.2.0"
 
 _STUB = ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
 _MODULES = {

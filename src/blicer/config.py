@@ -298,18 +298,21 @@ def defaults_for(seeds: int) -> dict[str, Any]:
     return {"preset": preset_for(seeds), "encoder": DEFAULT_ENCODER}
 
 
-def describe() -> list[dict[str, Any]]:
-    """One row for each setting: name, default, expected values, who uses it, what it means."""
-    defaults = Config().to_dict()
+def describe(kind: Any = Config) -> list[dict[str, Any]]:
+    """One row for each setting: name, default, expected values, who uses it, what it means.
+
+    ``kind``: ``Config``, or the class of an aligner.
+    """
+    defaults = Config().to_dict() if kind is Config else dataclasses.asdict(kind())
     return [
         {
-            "name": name,
-            "default": defaults[name],
+            "name": declared.name,
+            "default": defaults[declared.name],
             "expected": expectation(declared),
             "group": declared.metadata["group"],
             "help": declared.metadata["help"],
         }
-        for name, declared in _settings().items()
+        for declared in dataclasses.fields(kind)
     ]
 
 

@@ -54,7 +54,6 @@ def run(
     """
     from blicer import plots, starter  # noqa: F401 - says now if matplotlib is missing
     from blicer.align import Procrustes
-    from blicer.dictionary import induce
     from blicer.pages import environment
     from blicer.pipeline import train
 
@@ -87,9 +86,11 @@ def run(
     with timed("evaluating on the test dictionary"):
         results = measure(pair, procrustes, translator, bootstrap)
     with timed("writing the translator and a dictionary"):
+        translator.details["vectors"] = {"starter": True, "max_words": words}
         translator.save(output / TRANSLATOR)
-        induced = induce(translator, output / DICTIONARY, words=dictionary_words, k=3)
-    results["dictionary"] = {"words": induced.words, "entries": induced.entries}
+        induced = translator.induce(dictionary_words, k=3)
+        induced.save(output / DICTIONARY)
+    results["dictionary"] = {"words": induced.asked, "entries": len(induced)}
     files = {"translator": TRANSLATOR, "dictionary": DICTIONARY, "page": PAGE, "results": RESULTS}
     results["files"] = {name: str(output / file) for name, file in files.items()}
     results["seconds"] = seconds
@@ -102,7 +103,7 @@ def run(
 
 def measure(pair: Starter, procrustes: System, translator: Translator, bootstrap: int) -> Results:
     """Both spaces and the translator on the test dictionary; what reranking changed."""
-    from blicer.evaluation import compare, evaluate
+    from blicer.evaluation import compare, evaluate, thinned
 
     source, target, seeds, test = pair
     names = ("Procrustes, CSLS", "Two views, CSLS", "Two views, reranked")
@@ -123,6 +124,10 @@ def measure(pair: Starter, procrustes: System, translator: Translator, bootstrap
         "changes": changes(before, after, translator, test),
         "mixture": translator.mixture.to_dict(),
         "calibration": translator.calibration.to_dict() if translator.calibration else None,
+        "risk_coverage": {
+            name: thinned(one.risk_coverage).tolist()
+            for name, (_, one) in zip(("en-ru", "ru-en"), after.directions(), strict=True)
+        },
     }
 
 
@@ -169,4 +174,5 @@ def page(results: Results) -> str:
     pictures = {"curve": plots.curves([curve], "", "λ", "P@1, per cent", baseline=alone)}
     if found := calibration.get("reliability"):
         pictures["reliability"] = plots.reliability(found["bins"], "")
+        pictures["risk_coverage"] = plots.risk_coverage(results["risk_coverage"], "")
     return render("demo.html.j2", pictures=pictures, **results)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 EXIT_FAILURE = 1
@@ -46,3 +48,12 @@ class MissingDependency(BlicerError, ImportError):
     def __init__(self, package: str, purpose: str, extra: str | None = None) -> None:
         what = f"blicer[{extra}]" if extra else package
         super().__init__(f"{purpose} needs the package '{package}': pip install '{what}'")
+
+
+@contextmanager
+def needed(package: str, purpose: str, extra: str) -> Iterator[None]:
+    """Turn a failed import inside the block into the sentence that says what to install."""
+    try:
+        yield
+    except ImportError as error:
+        raise MissingDependency(package, purpose, extra) from error

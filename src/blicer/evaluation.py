@@ -7,7 +7,6 @@ tests are bootstraps over query words. Scores are fractions; tables show per cen
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,8 +19,8 @@ from rich.table import Table
 
 from blicer import metrics
 from blicer.breakdown import GROUPS, word_groups
-from blicer.errors import InputError, MissingDependency, expect
-from blicer.lexicon import Lexicon, Vocabulary, find_words
+from blicer.errors import InputError, expect, needed
+from blicer.lexicon import Lexicon, Vocabulary, find_words, html_table
 from blicer.metrics import FIGURES, Answers, Bin
 
 Floats = NDArray[np.float64]
@@ -226,10 +225,8 @@ class Evaluation:
 
     def to_pandas(self) -> Any:
         """A data frame: a row for each direction, group, denominator and figure."""
-        try:
+        with needed("pandas", "a data frame of results", "bench"):
             import pandas
-        except ImportError as error:
-            raise MissingDependency("pandas", "a data frame of results", "bench") from error
         return pandas.DataFrame(self._records())
 
     def _records(self) -> Iterator[dict[str, Any]]:
@@ -332,9 +329,7 @@ class Evaluation:
 
     def _repr_html_(self) -> str:
         header, rows = self._cells()
-        lines = [["", *header], *([label, *cells] for label, cells in rows)]
-        cells = ["".join(f"<td>{html.escape(cell)}</td>" for cell in line) for line in lines]
-        return f"<table>{''.join(f'<tr>{line}</tr>' for line in cells)}</table>"
+        return html_table(["", *header], ([label, *cells] for label, cells in rows))
 
 
 @dataclass(frozen=True)
@@ -385,7 +380,7 @@ def evaluate(
     ``min_confidence``: precision, recall and F1 count the entries that are at least as sure.
     """
     expect("lexicon", lexicon, Lexicon, hint="blicer.Lexicon.load reads a file")
-    if not hasattr(system, "gold_ranks"):
+    if not all(hasattr(system, name) for name in ("source", "target", "gold_ranks")):
         found = type(system).__name__
         raise InputError(f"system is a {found}; expected a Space or a Translator")
     expect("bootstrap", bootstrap, int)

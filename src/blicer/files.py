@@ -1,18 +1,22 @@
 """Atomic writes: a reader sees the old file or the whole new one, never half of it.
 
 What is written through a link goes to where the link leads; a pipe or a device is written to as
-it is. A folder of ours lists what it holds, so that nothing else is lost when it is replaced, with
-checksums, so that damage is found when it is read. ``locked`` keeps a second writer away.
+it is, and ``-`` and ``/dev/stdout`` are standard output. A folder of ours lists what it holds, so
+that nothing else is lost when it is replaced, with checksums, so that damage is found when it is
+read. ``locked`` keeps a second writer away.
 """
 
 from __future__ import annotations
 
 import glob
 import hashlib
+import io
 import json
 import os
 import platform
+import re
 import shutil
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -31,6 +35,9 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
+STANDARD_OUTPUT = 1  # its descriptor
+COMPRESSED = (".gz", ".zst")  # endings that ``open_output`` compresses by
+_OPEN_FILE = re.compile(r"/dev/(?:std(out|err)|fd/(\d+))|/proc/self/fd/(\d+)|-")
 LISTED, CHECKSUMS, SEAL, VERIFIED = "files", "sha256", "seal", "verified"
 LARGE = 1 << 20  # bytes from which a file is hashed once for each of its states, not on every load
 LARGEST_TEXT = 1 << 28  # bytes of a JSON or TOML file that are read
@@ -43,6 +50,8 @@ _LITTER = (".DS_Store", "Thumbs.db", "desktop.ini")  # that file managers leave
 def _writing(path: Path) -> Iterator[None]:
     try:
         yield
+    except BrokenPipeError:  # the reader of our output went away
+        raise
     except (OSError, SafetensorError) as error:
         reason = getattr(error, "strerror", None) or error
         raise FileError(path, f"cannot be written ({reason})") from error
@@ -130,6 +139,12 @@ def atomic_write(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
     path = followed(path)
     text: Any = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
     with _writing(path):
+        if (opened := open_descriptor(path)) is not None:
+            # Opening it by its name would cut off what a file has that output is appended to.
+            sys.stdout.flush()
+            with open(os.dup(opened), mode, **text) as file:
+                yield file
+            return
         if is_special(path):
             with path.open(mode, **text) as file:
                 yield file
@@ -145,6 +160,35 @@ def atomic_write(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
             os.replace(temporary, path)
         finally:
             Path(temporary).unlink(missing_ok=True)
+
+
+@contextmanager
+def open_output(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
+    """``atomic_write``, compressed if the name ends in ``.gz`` or ``.zst``.
+
+    Half a surrogate pair, which no file can hold, is written as a question mark.
+    """
+    with atomic_write(path, "wb") as raw:
+        ending = Path(path).suffix.lower()
+        packed: Any = raw
+        if ending == ".gz":
+            import gzip
+
+            packed = gzip.GzipFile("", "wb", fileobj=raw, mtime=0)
+        elif ending == ".zst":
+            import pyarrow
+
+            # It closes the file that it writes to; ``atomic_write`` still needs its own.
+            packed = pyarrow.CompressedOutputStream(os.fdopen(os.dup(raw.fileno()), "wb"), "zstd")
+        if "b" in mode:
+            yield packed
+        else:
+            text = io.TextIOWrapper(packed, "utf-8", errors="replace", newline="\n")
+            yield text
+            text.flush()
+            text.detach()
+        if packed is not raw:
+            packed.close()
 
 
 @contextmanager
@@ -176,11 +220,25 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
 def followed(path: str | Path) -> Path:
     """The path that a link leads to; any other as it is."""
     path = Path(path)
+    if open_descriptor(path) is not None:
+        return path
     return Path(os.path.realpath(path)) if path.is_symlink() else path
+
+
+def open_descriptor(path: str | Path) -> int | None:
+    """The number of the open file that a name such as ``-`` or ``/dev/stdout`` stands for."""
+    if (match := _OPEN_FILE.fullmatch(str(path))) is None:
+        return None
+    stream, *numbers = match.groups()
+    return next(
+        (int(number) for number in numbers if number), 2 if stream == "err" else STANDARD_OUTPUT
+    )
 
 
 def is_special(path: Path) -> bool:
     """A pipe, a device or the like, which no file can take the place of."""
+    if open_descriptor(path) is not None:
+        return True
     return path.exists() and not path.is_file() and not path.is_dir()
 
 

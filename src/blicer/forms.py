@@ -7,8 +7,9 @@ alike, so that their vectors are near. No seeds are needed, and no rules for any
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,7 @@ class Forms:
 
     def __init__(self, language: Embeddings) -> None:
         self.language = language
+        self.vectors = np.asarray(language.vectors)  # rows of a memory map are slow to take
         self.alternate = lru_cache(maxsize=100_000)(self._alternate)
         self._looked_up: dict[str, set[str]] = {}
 
@@ -65,11 +67,12 @@ class Forms:
             return False
         if max(map(len, rests)) > LONGEST or not self.alternate(*sorted(rests)):
             return False
-        rows = [self.language.lookup.get(word) for word in (first, second)]
-        if None in rows:
+        lookup = self.language.lookup
+        if first not in lookup or second not in lookup:
             return False
-        a, b = (np.asarray(self.language.vectors[row], np.float64) for row in rows)
-        return bool(np.dot(a, b) >= LEAST_COSINE * np.linalg.norm(a) * np.linalg.norm(b))
+        rows = [lookup[first], lookup[second]]
+        a, b = self.vectors[rows].astype(np.float64)
+        return bool(a @ b >= LEAST_COSINE * math.sqrt((a @ a) * (b @ b)))
 
     def _alternate(self, one: str, other: str) -> bool:
         first, second = self.stems_of(one), self.stems_of(other)
@@ -93,6 +96,29 @@ class Forms:
             groups.append([place])
             alike.append(groups[-1])
         return groups
+
+    def of(self, headwords: Iterable[str]) -> dict[str, str]:
+        """Other words of the language that are forms of one of these, and of which (the first)."""
+        heads: dict[str, int] = {word: place for place, word in enumerate(headwords)}
+        by_stem: defaultdict[str, list[str]] = defaultdict(list)
+        for word in heads:
+            for stem in _stems(word):
+                by_stem[stem].append(word)
+        found = {}
+        for word in self.language.words:
+            if word in heads:
+                continue
+            near = {head for stem in _stems(word) for head in by_stem.get(stem, ())}
+            fitting = (
+                head for head in sorted(near, key=lambda one: heads[one]) if self(head, word)
+            )
+            if (head := next(fitting, None)) is not None:
+                found[word] = head
+        return found
+
+
+def _stems(word: str) -> list[str]:
+    return [word[:cut] for cut in range(max(SHORTEST_STEM, len(word) - LONGEST), len(word) + 1)]
 
 
 def _common_prefix(one: str, other: str) -> int:

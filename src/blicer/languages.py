@@ -17,6 +17,8 @@ PAPER_AUTONYMS: dict[str, str] = dict(entry.split(" ", 1) for entry in _PAPER.sp
 
 # language[-Script][-REGION]: all of RFC 5646 that changes a language's name, and more.
 _TAG = re.compile(r"([a-z]{2,3})(?:-([a-z]{4}))?(?:-([a-z]{2}|[0-9]{3}))?", re.IGNORECASE)
+# A language without a code: RFC 5646, private use.
+_PRIVATE = re.compile(r"x(-[a-z0-9]{1,8})+", re.IGNORECASE)
 # Two-letter codes that were renamed; three-letter codes are always looked up.
 _RENAMED = {"in", "iw", "ji", "jw", "mo", "sh", "tl", "tw", "bh"}
 _NO_LANGUAGE = {"und", "mul", "zxx", "mis"}  # codes that stand for no one language
@@ -25,10 +27,16 @@ _BRACKETED = re.compile(r"\s*[(（][^)）]*[)）]\s*")
 
 @lru_cache(maxsize=256)
 def validate_tag(tag: str) -> str:
-    """The canonical form of a BCP 47 tag (``zh_tw`` -> ``zh-TW``, ``deu`` -> ``de``)."""
-    match = _TAG.fullmatch(str(tag).strip().replace("_", "-"))
+    """The canonical form of a BCP 47 tag (``zh_tw`` -> ``zh-TW``, ``deu`` -> ``de``).
+
+    A language without a code has a private tag, such as ``x-romani``.
+    """
+    written = str(tag).strip().replace("_", "-")
+    if _PRIVATE.fullmatch(written):
+        return written.lower()
+    match = _TAG.fullmatch(written)
     if match is None or match[1].lower() in _NO_LANGUAGE:
-        expected = "expected a BCP 47 tag such as 'en', 'pt-BR' or 'yue'"
+        expected = "expected a BCP 47 tag such as 'en', 'pt-BR', 'yue', or 'x-mine' of your own"
         raise InputError(f"{tag!r} is not the tag of a language: {expected}")
     language, script, region = (part or "" for part in match.groups())
     language, script, region = language.lower(), script.title(), region.upper()

@@ -5,20 +5,21 @@ Splitting works on index pairs, an (n, 2) integer array of source and target row
 
 from __future__ import annotations
 
+import html
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import compress
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from blicer import progress
-from blicer.errors import InputError
+from blicer.errors import InputError, needed
 from blicer.files import atomic_write
 from blicer.io.dictionary import check_writable_word, looks_like_header, read_dictionary, tsv_row
 from blicer.io.vectors import LoadReport
@@ -26,6 +27,7 @@ from blicer.io.vectors import LoadReport
 Pair = tuple[str, str]
 Integers = NDArray[np.int64]
 _SAMPLE = 5  # missing words that are shown
+_SHOWN = 10  # pairs in a notebook
 
 
 class Vocabulary(Protocol):
@@ -65,19 +67,29 @@ def find_words(words: Iterable[str], vocabulary: Vocabulary) -> dict[str, int]:
     """Row of each word that the vocabulary holds.
 
     Vector files hold accents composed or decomposed, as their corpus did, so neither the lexicon
-    nor the vectors are normalised on reading: the word as written is tried first.
+    nor the vectors are normalised on reading: the word as written is tried first. Expressions are
+    found whether their words are joined by spaces or underscores.
     """
     lookup = vocabulary.lookup
     rows: dict[str, int] = {}
     for word in words:
-        if word in lookup:
-            rows[word] = lookup[word]
-        elif not word.isascii():
-            forms = (unicodedata.normalize(form, word) for form in ("NFC", "NFD"))
-            row = next((lookup[form] for form in forms if form in lookup), None)
-            if row is not None:
-                rows[word] = row
+        row = next((lookup[one] for one in spellings_of(word) if one in lookup), None)
+        if row is not None:
+            rows[word] = row
     return rows
+
+
+def spellings_of(word: str) -> Iterator[str]:
+    """The word as it is, its Unicode forms, and with spaces for underscores or the reverse."""
+    yield word
+    forms = [word]
+    if not word.isascii():
+        forms = [unicodedata.normalize(form, word) for form in ("NFC", "NFD")]
+        yield from forms
+    if " " in word or "_" in word:
+        for form in forms:
+            yield form.replace(" ", "_")
+            yield form.replace("_", " ")
 
 
 class Lexicon:
@@ -145,6 +157,17 @@ class Lexicon:
     def __repr__(self) -> str:
         return f"Lexicon({len(self.pairs)} pairs, {len(self.targets)} source words)"
 
+    def _repr_html_(self) -> str:
+        rows = [list(pair) for pair in self.pairs[:_SHOWN]]
+        more = [["…", "…"]] if len(self) > _SHOWN else []
+        return f"<p>{html.escape(repr(self))}</p>{html_table(['source', 'target'], rows + more)}"
+
+    def to_pandas(self) -> Any:
+        """A data frame with the columns ``source`` and ``target``, a row a pair."""
+        with needed("pandas", "a data frame of pairs", "bench"):
+            import pandas
+        return pandas.DataFrame(self.pairs, columns=["source", "target"])
+
     @cached_property
     def targets(self) -> dict[str, list[str]]:
         """The targets of each source word; source words in order of appearance."""
@@ -155,6 +178,10 @@ class Lexicon:
 
     def reverse(self) -> Lexicon:
         """The same pairs, target first."""
+        return self._reversed
+
+    @cached_property
+    def _reversed(self) -> Lexicon:
         return Lexicon((target, source) for source, target in self.listed())
 
     def without(self, other: Lexicon) -> Lexicon:
@@ -215,6 +242,12 @@ class Lexicon:
             missing_source=tuple(word for word in self.targets if word not in source_rows),
             missing_target=tuple(word for word in target_words if word not in target_rows),
         )
+
+
+def html_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table for notebooks; texts are escaped."""
+    lines = ["".join(f"<td>{html.escape(cell)}</td>" for cell in line) for line in (header, *rows)]
+    return f"<table>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
 
 
 def _checked(pair: object) -> Pair:

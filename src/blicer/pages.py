@@ -8,12 +8,11 @@ from __future__ import annotations
 import base64
 import html
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from blicer.errors import MissingDependency
+from blicer.errors import needed as needed
 
 NOTHING = "–"
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#~$&])")
@@ -36,15 +35,6 @@ class Number(float):
         if not re.search("[1-9]", text):
             text = format(0.0, how)
         return text.replace("-", "−")
-
-
-@contextmanager
-def needed(package: str, purpose: str, extra: str) -> Iterator[None]:
-    """Turn a failed import inside the block into the sentence that says what to install."""
-    try:
-        yield
-    except ImportError as error:
-        raise MissingDependency(package, purpose, extra) from error
 
 
 def plural(count: int, one: str, many: str = "") -> str:

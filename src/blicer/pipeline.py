@@ -28,10 +28,12 @@ from numpy.typing import NDArray
 
 from blicer.align import aligner_class
 from blicer.align.base import Aligner, Masks, check_sides, seed_indices, unit_
+from blicer.align.space import Space
 from blicer.align.two_view import encoder_view, fixed_weights, side_by_side
 from blicer.align.vecmap import VecMap
 from blicer.calibration import Absent, Calibration, calibrate
 from blicer.config import AUTO, TRAINING, Config
+from blicer.embeddings import Embeddings
 from blicer.encoders.loading import encoder_version
 from blicer.errors import BlicerError, InputError, expect
 from blicer.expectations import advice, expected, suspects
@@ -54,9 +56,7 @@ from blicer.training_pairs import Examples, Scaling, TrainingPairs, build_pairs
 from blicer.translator import Translator
 
 if TYPE_CHECKING:
-    from blicer.align.space import Space
     from blicer.crossencoder.model import Reranker
-    from blicer.embeddings import Embeddings
 
 Pairs = NDArray[np.int64]  # (n, 2): rows of source and target words
 Names = tuple[str | None, str | None]
@@ -180,8 +180,9 @@ def train(
     ``work_dir``: a folder that caches finished stages; by default nothing is cached.
     """
     check_sides(source, target, seeds)
-    expect("config", config, Config, type(None))
-    expect("wrong", wrong, Lexicon, type(None))
+    for name, value, kind in (("wrong", wrong, Lexicon), ("config", config, Config)):
+        expect(name, value, kind, type(None))
+    expect("space", space, Space, type(None))
     config = config or Config.for_seeds(len(seeds or ()))
     how: dict[str, Any] = {"space": space, "names": names, "work_dir": work_dir}
     return prepare(source, target, seeds, config, wrong=wrong, **how).translator()

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from blicer.errors import needed
 from blicer.metrics import PROMISED
-from blicer.pages import needed
 
 with needed("matplotlib", "drawing", "demo"):
     import matplotlib

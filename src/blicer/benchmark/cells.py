@@ -20,9 +20,9 @@ from blicer.benchmark import paper
 from blicer.benchmark.plan import SYSTEMS, WITHOUT_SEEDS, ZERO_SHOT
 from blicer.benchmark.results import DONE, LEVEL, load_units, table
 from blicer.config import PRESETS, Config
-from blicer.errors import InputError
+from blicer.errors import InputError, needed
 from blicer.multilingual import METHOD_WITHOUT_SEEDS
-from blicer.pages import NOTHING, fill, needed
+from blicer.pages import NOTHING, fill
 from blicer.templates import TEMPLATES
 
 with needed("pandas", "a benchmark report", "bench"):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import lru_cache
 from pathlib import Path, PureWindowsPath
 
-from blicer.pages import needed
+from blicer.errors import needed
 
 with needed("pandas", "comparing with the paper", "bench"):
     import pandas as pd

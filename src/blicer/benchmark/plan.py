@@ -25,8 +25,8 @@ from blicer.scorers import NEED_ENCODER, make_scorer, needs_seeds
 SPACE = "space"
 SYSTEMS: dict[str, tuple[str, ...]] = {
     SPACE: (),
-    "A": ("use-cosine",),
-    "B": ("use-cosine", "spelling"),
+    "use": ("use-cosine",),
+    "use+spelling": ("use-cosine", "spelling"),
     "untuned": ("untuned",),
     "tuned": ("cross-encoder",),
     "tuned+endings": ("endings", "cross-encoder"),
@@ -37,9 +37,10 @@ SYSTEMS: dict[str, tuple[str, ...]] = {
         *("way-back", "frequency-match", "cross-encoder"),
     ),
 }
-"""The scorers that each system mixes with CSLS. ``tuned`` is the paper's method; A and B are
-controls that learn nothing but their weights; ``blicer`` is the default; ``all`` has every scorer
-that needs no extra and holds for rarer words than the seeds."""
+"""The scorers that each system mixes with CSLS. ``tuned`` is the paper's method; ``use`` and
+``use+spelling`` are controls that learn nothing but their weights; ``blicer`` is the default;
+``all`` has every scorer that needs no extra and holds for rarer words than the seeds."""
+RENAMED = {"A": "use", "B": "use+spelling"}  # in results and commands of before 0.2
 WITHOUT_SEEDS = UNSUPERVISED, ZERO_SHOT = ("unsupervised", "zero-shot")
 OWN = "own"  # the layout of a folder of the user's own
 TEST = "test"
@@ -59,7 +60,7 @@ def check_systems(names: Iterable[str], setup: str = "") -> tuple[str, ...]:
 
     Zero-shot has no seeds of the pair, and so no system with a scorer that learns from them.
     """
-    asked = {SPACE, *names}
+    asked = {SPACE, *(RENAMED.get(name, name) for name in names)}
     if unknown := sorted(asked.difference(SYSTEMS)):
         raise InputError(f"there is no system {unknown[0]!r}; there are {', '.join(SYSTEMS)}")
     if setup == ZERO_SHOT:
@@ -311,6 +312,19 @@ def label(unit: Mapping[str, Any]) -> str:
     )
 
 
+def shard(units: Sequence[Unit], part: str) -> list[Unit]:
+    """Part I of N, from ``I/N``: neighbours stay together, because they share spaces.
+
+    The same units give the same parts on every machine; together the parts are all units.
+    """
+    match = re.fullmatch(r"\s*(\d+)\s*/\s*(\d+)\s*", part)
+    number, parts = (int(match[1]), int(match[2])) if match else (0, 0)
+    if not 1 <= number <= parts:
+        raise InputError(f"--shard is {part!r}; expected I/N such as 1/4, 2/4, 3/4 or 4/4")
+    cut = [len(units) * place // parts for place in (number - 1, number)]
+    return list(units[slice(*cut)])
+
+
 # -- from lists to units
 
 
@@ -342,7 +356,8 @@ class Matrix:
             except ValueError as error:
                 option = f"--{name.replace('_', '-')} {text!r}"
                 raise InputError(f"{option}: expected numbers with commas between") from error
-        return cls(**values)
+        setups = (one.lower().replace("_", "-") for one in values.get("setups", cls.setups))
+        return cls(**{**values, "setups": tuple(setups)})
 
 
 LISTS = [one.name for one in fields(Matrix) if str(one.type).startswith("tuple")]

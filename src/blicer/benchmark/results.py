@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from blicer.benchmark.plan import Unit, check_systems, label
-from blicer.errors import FileError
+from blicer.benchmark.plan import RENAMED, Unit, check_systems, label
+from blicer.errors import FileError, needed
 from blicer.files import atomic_write, read_json, write_json
-from blicer.pages import needed
 
 with needed("pandas", "blicer benchmark", "bench"):
     import pandas as pd
@@ -114,13 +113,29 @@ def load_units(folder: str | Path) -> list[Result]:
     )
 
 
+def merge(folders: Sequence[str | Path], output: str | Path) -> int:
+    """Bring the units of several folders into one, as if one run had measured them all.
+
+    Of two measurements of the same system the later counts, and a failure never replaces figures.
+    Returns how many files were left out because they are damaged.
+    """
+    found = [result for folder in folders for result in load_units(folder)]
+    whole = [result for result in found if result["unit"]]
+    results = Results(output)
+    results.prepare()
+    for result in sorted(whole, key=lambda one: str(one.get("ended", ""))):
+        results.write(result)
+    return len(found) - len(whole)
+
+
 def _read(path: Path) -> Result:
     try:
         result = read_json(path)
         if isinstance(result, dict) and all(
             isinstance(result.get(name), kind) for name, kind in _SHAPE.items()
         ):
-            return result
+            systems = result["systems"].items()
+            return {**result, "systems": {RENAMED.get(name, name): one for name, one in systems}}
         problem = f"{path} is not the result of a unit"
     except FileError as error:
         problem = str(error)

@@ -40,9 +40,9 @@ from blicer.benchmark.plan import (
     Unit,
     default_system,
 )
-from blicer.benchmark.results import DONE, FAILED, Result, Results
+from blicer.benchmark.results import DONE, FAILED, Result, Results, load_units
 from blicer.config import AUTO
-from blicer.errors import BlicerError, InputError
+from blicer.errors import BlicerError, InputError, needed
 from blicer.evaluation import (
     METRICS,
     answerable_queries,
@@ -54,7 +54,6 @@ from blicer.evaluation import (
 from blicer.lexicon import Lexicon
 from blicer.mixing import CSLS, Mixture, gold_marks, score_candidates
 from blicer.multilingual import prepare_zero_shot, without_shared_pivots
-from blicer.pages import needed
 from blicer.pipeline import choose, prepare, start_config
 from blicer.progress import note
 from blicer.stage_cache import log_stages
@@ -443,6 +442,58 @@ class RayPool:
     def close(self) -> None:
         """Leave the cluster, which stops whatever still runs for this process."""
         self.ray.shutdown()
+
+
+# -- a cluster with Slurm
+
+
+def run_on_slurm(
+    units: Sequence[Unit],
+    run: Run,
+    results: Results,
+    *,
+    units_per_job: int = 1,
+    parameters: Mapping[str, Any] | None = None,
+    cluster: str = "slurm",
+) -> list[Result]:
+    """Run all units as one job array, and wait for it; returns the results of failed units.
+
+    Jobs write their results themselves: if this process ends, they go on. ``parameters``: of
+    submitit, such as ``slurm_partition``. ``cluster``: ``local`` runs the jobs on this machine.
+    """
+    with needed("submitit", "--slurm", "slurm"):
+        import submitit
+    logs = results.work.resolve() / "slurm"
+    chunks = [units[at : at + units_per_job] for at in range(0, len(units), units_per_job)]
+    try:
+        executor = submitit.AutoExecutor(folder=logs, cluster=cluster)
+        executor.update_parameters(name="blicer", **(parameters or {}))
+        jobs = executor.map_array(partial(_run_some, run, results.folder.resolve()), chunks)
+    except (RuntimeError, TypeError, ValueError, NameError, OSError) as error:
+        raise BlicerError(f"Slurm did not take the jobs ({first_line(error)})") from error
+    array = jobs[0].job_id.partition("_")[0]
+    note(f"{len(jobs)} jobs in the array {array}; logs are in {logs}")
+    try:
+        with progress.task("jobs", len(jobs)) as bar:
+            for job in jobs:
+                job.wait()
+                bar.advance(1)
+    except KeyboardInterrupt:
+        note(f"interrupted; the jobs go on (scancel {array} stops them)")
+        raise
+    left = [unit for unit in units if results.missing(unit)]
+    ended = {one["key"]: one for one in load_units(results.folder) if one["status"] != DONE}
+    for unit in left:
+        if unit.key not in ended:  # the job died, or failed beside figures of an earlier run
+            ended[unit.key] = failed(unit, f"the job ended without a result; see {logs}")
+            results.write(ended[unit.key])
+    return [ended[unit.key] for unit in left]
+
+
+def _run_some(run: Run, folder: Path, units: Sequence[Unit]) -> None:
+    """In a job: measure units one after the other; each result is on disk once it is known."""
+    for unit in units:
+        Results(folder).write(run(unit))
 
 
 # -- this machine

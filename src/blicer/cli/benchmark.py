@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,7 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from blicer.cli import app
-from blicer.cli.options import writes_output
+from blicer.cli.options import assigned, writes_output
+from blicer.errors import InputError
 
 benchmark = typer.Typer(
     name="benchmark",
@@ -45,8 +47,8 @@ def run(
     systems: Annotated[
         str,
         _option(
-            "space, A, B, untuned, tuned, tuned+endings; if not given: space, tuned, and what "
-            "`blicer train` does with the encoder."
+            "space, use, use+spelling, untuned, tuned, tuned+endings, no encoder, blicer, all; if "
+            "not given: space, tuned, and what `blicer train` does with the encoder."
         ),
     ] = "",
     max_words: Annotated[int, _option("Words read a language.", min=1)] = 200_000,
@@ -64,8 +66,22 @@ def run(
             metavar="ADDRESS",
         ),
     ] = None,
-    cpus_per_unit: Annotated[float, _option("With --ray: cores of a unit.", min=0.1)] = 1,
-    gpus_per_unit: Annotated[float, _option("With --ray: GPUs; 0.5 shares one.", min=0)] = 0,
+    slurm: Annotated[
+        bool, _option("Submit one Slurm job array, and wait for it.", "--slurm")
+    ] = False,
+    slurm_options: Annotated[
+        list[str] | None,
+        _option("With --slurm: partition=gpu, time=240 …; repeatable.", "--slurm-set"),
+    ] = None,
+    units_per_job: Annotated[int, _option("With --slurm: units a job, in turn.", min=1)] = 1,
+    cpus_per_unit: Annotated[float, _option("With --ray, --slurm: cores.", min=0.1)] = 1,
+    gpus_per_unit: Annotated[
+        float, _option("With --ray, --slurm: GPUs; with --ray 0.5 shares one.", min=0)
+    ] = 0,
+    part: Annotated[
+        str | None,
+        _option("Only part I of N of the units, such as 2/8; see merge.", "--shard", metavar="I/N"),
+    ] = None,
     dry_run: Annotated[bool, _option("List the units and run nothing.", "--dry-run")] = False,
 ) -> None:
     """Measure every combination; the same command goes on where a killed run stopped.
@@ -78,18 +94,26 @@ def run(
     vectors/LANGUAGE.vec (also .npy with .vocab.txt, .vec.gz, .bin, wiki.LANGUAGE.vec,
     cc.LANGUAGE.300.vec.gz). A dictionary of the other order (fr-en for en-fr) is turned.
 
+    On several machines: give each another `--shard` and a folder of its own, and then
+    `blicer benchmark merge` them; or one folder that all of them see.
+
     Example: `blicer benchmark run xling --data data --pairs en-fr,en-ru --setups 5k,1k
     --spaces procrustes,vecmap -o results/xling`
     """
     from dataclasses import replace
 
-    from blicer.benchmark.plan import LISTS, Dataset, Matrix, label, make_units
+    from blicer.benchmark.plan import LISTS, Dataset, Matrix, label, make_units, shard
     from blicer.benchmark.report import summary
     from blicer.benchmark.results import DONE, Results, load_units
-    from blicer.benchmark.run import RayPool, attempt, local_pool, run_units
+    from blicer.benchmark.run import RayPool, attempt, local_pool, run_on_slurm, run_units
     from blicer.config import parse_assignments
     from blicer.progress import note
 
+    if slurm and ray is not None:
+        raise InputError("give either --ray or --slurm, not both")
+    array = assigned("--slurm-set", slurm_options, "NAME=VALUE")
+    if slurm and "time" not in array:
+        raise InputError("--slurm needs the minutes of a job: --slurm-set time=240")
     found, results = Dataset.find(dataset, data), Results(output)
     lists = {name: ctx.params[name] for name in LISTS}
     given = parse_assignments(settings or [])
@@ -97,6 +121,8 @@ def run(
     if not dry_run:
         results.prepare()
     units, problems = make_units(matrix, found)
+    if part is not None:
+        units = shard(units, part)
     left = [replace(unit, systems=names) for unit in units if (names := results.missing(unit))]
     count = f"{len(units)} unit{'s' * (len(units) != 1)}, {len(units) - len(left)} done"
     if dry_run:
@@ -114,12 +140,20 @@ def run(
         found = replace(found, folder=found.folder.resolve())
         work, home = results.work.resolve(), Path.cwd()
         job: Any = partial(attempt, dataset=found, work=work, home=home)
-        if ray is not None:
+        if ray is not None or slurm:
             job = partial(job, threads=max(1, int(cpus_per_unit)))
-            pool: Any = RayPool(job, ray, cpus=cpus_per_unit, gpus=gpus_per_unit)
+        if slurm:
+            needs: dict[str, Any] = {"cpus_per_task": math.ceil(cpus_per_unit)}
+            needs |= {"gpus_per_node": math.ceil(gpus_per_unit)} if gpus_per_unit else {}
+            needs |= {f"slurm_{key}": int(x) if x.isdigit() else x for key, x in array.items()}
+            ended = run_on_slurm(left, job, results, units_per_job=units_per_job, parameters=needs)
         else:
-            pool = local_pool(job, left, found, jobs, threads)
-        ended = run_units(left, pool, results)
+            pool: Any = (
+                local_pool(job, left, found, jobs, threads)
+                if ray is None
+                else RayPool(job, ray, cpus=cpus_per_unit, gpus=gpus_per_unit)
+            )
+            ended = run_units(left, pool, results)
     # A failure that left earlier figures in place is only among those that ended now.
     keys = {unit.key for unit in units}
     known = [result for result in load_units(results.folder) if result["key"] in keys]
@@ -146,3 +180,24 @@ def report(
     results.write_table()
     paths = [results.table, *write_report(output)]
     typer.echo(f"wrote {', '.join(map(str, paths))}")
+
+
+@benchmark.command()
+def merge(
+    folders: Annotated[list[Path], typer.Argument(metavar="FOLDER...", help="Of the shards.")],
+    output: Annotated[Path, _option("Folder of all results.", "--output", "-o")],
+) -> None:
+    """Bring the results of shards together in one folder, with its table and report.
+
+    Of two measurements of one system the later counts; a failure never replaces figures.
+
+    Example: `blicer benchmark merge shard1 shard2 -o results`
+    """
+    from blicer.benchmark.results import load_units
+    from blicer.benchmark.results import merge as merge_units
+    from blicer.progress import note
+
+    if damaged := merge_units(folders, output):
+        note(f"{damaged} damaged files were left out")
+    typer.echo(f"{len(load_units(output))} units of {len(folders)} folders")
+    report(output)

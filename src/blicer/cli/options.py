@@ -6,6 +6,7 @@ Methods, scorers, presets and formats in help texts are those of the registries.
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import sys
@@ -39,7 +40,7 @@ from blicer.stage_cache import work_folder
 def listed(names: Iterable[str], *more: str) -> str:
     """``a, b or c``."""
     *first, last = [*names, *more]
-    return f"{', '.join(first)} or {last}"
+    return f"{', '.join(first)} or {last}" if first else last
 
 
 _BY_SEEDS = f"supervised from {ENOUGH_FOR_SUPERVISED} seed pairs on, below semi_supervised"
@@ -136,8 +137,21 @@ def load_vectors(
     )
 
 
-def load_lexicon(path: Path | None, keep_case: bool) -> blicer.Lexicon | None:
-    return blicer.Lexicon.load(path, lowercase=not keep_case) if path is not None else None
+def vector_files(
+    source: Path, target: Path, max_words: int | None, keep_case: bool
+) -> dict[str, Any]:
+    """Which vectors a translator was trained on, so that it can be trained again."""
+    # A name that is not UTF-8 can be opened but not written down.
+    files = [os.fsencode(path.absolute()).decode("utf-8", "replace") for path in (source, target)]
+    return {"files": files, "max_words": max_words, "lowercase": not keep_case}
+
+
+def load_lexicon(
+    path: Path | None, keep_case: bool, encoding: str | None = None
+) -> blicer.Lexicon | None:
+    if path is None:
+        return None
+    return blicer.Lexicon.load(path, lowercase=not keep_case, encoding=encoding)
 
 
 def writes_output(command: Callable[..., None]) -> Callable[..., None]:

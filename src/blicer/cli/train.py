@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import warnings
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,7 +18,7 @@ import blicer
 from blicer.align import METHODS, aligner_class
 from blicer.cli import app, options
 from blicer.config import AUTO, ENOUGH_FOR_SUPERVISED, describe, preset_for
-from blicer.errors import BlicerError, InputError
+from blicer.errors import BlicerError, FileError, InputError
 from blicer.expectations import lines
 from blicer.files import atomic_write, check_replaceable, check_writable, digest
 from blicer.io.dictionary import tsv_row
@@ -33,6 +34,8 @@ COLUMNS = ("source", "target", "score", "scaled", "label", "kind", "repeats", "l
 _MODES = f"""supervised, semi_supervised or unsupervised; by default by the number of seeds (c1 and
 c2: semi_supervised below {ENOUGH_FOR_SUPERVISED} pairs)."""
 _METHODS = f"{options.listed(METHODS, FILES)} (already in one space)."
+_CURATED = """Dictionary that an editor has filled in (`blicer export --review`): accepted and
+corrected pairs become seeds, rejected ones are known to be wrong; repeatable."""
 _SPACES = f"{options.listed(METHODS, 'the folder of a space')}; by default twoview."
 
 
@@ -51,6 +54,7 @@ def align(
     target_language: options.Language = None,
     max_words: options.MaxWords = None,
     keep_case: options.KeepCase = False,
+    encoding: options.Encoding = None,
     seed: Annotated[int | None, Option(help="Seed of the random draws.")] = None,
     device: options.Device = None,
     settings: Annotated[list[str] | None, Option("--set", help="NAME=VALUE; repeatable.")] = None,
@@ -67,7 +71,7 @@ def align(
     work = options.check_folder(output, "space")
     if export_vec is not None:
         check_writable(export_vec / "source.vec")
-    lexicon = options.load_lexicon(seeds, keep_case)
+    lexicon = options.load_lexicon(seeds, keep_case, encoding)
     texts = options.assigned("--set", settings, "NAME=VALUE")
     named = {"seed": seed, "device": device, "init": init, "encoder": encoder}
     chosen = {name: _value(text) for name, text in texts.items()}
@@ -140,6 +144,7 @@ def pairs(
     template: options.Template = None,
     encoder: options.Encoder = None,
     keep_case: options.KeepCase = False,
+    encoding: options.Encoding = None,
     source_name: options.Name = None,
     target_name: options.Name = None,
     as_json: options.AsJson = False,
@@ -155,7 +160,7 @@ def pairs(
     from blicer.training_pairs import COLUMNS as ARRAYS
     from blicer.training_pairs import KINDS
 
-    lexicon = options.load_lexicon(seeds, keep_case)
+    lexicon = options.load_lexicon(seeds, keep_case, encoding)
     chosen = options.configure(context, lexicon, space=None)
     if lexicon is None and chosen.n_aug == 0:
         needed = "a seed dictionary: give --seeds FILE, or use --preset unsupervised"
@@ -194,6 +199,7 @@ def train(
     source: Annotated[Path | None, Argument(help="Source vectors.")] = None,
     target: Annotated[Path | None, Argument(help="Target vectors.")] = None,
     seeds: options.Seeds = None,
+    curated: Annotated[list[Path] | None, Option(help=_CURATED)] = None,
     space: Annotated[str | None, Option(help=_SPACES)] = None,
     space_mode: Annotated[str | None, Option(help="Of the space; by default the preset's.")] = None,
     preset: options.Preset = None,
@@ -218,6 +224,7 @@ def train(
     pivot_name: options.Name = None,
     max_words: options.MaxWords = WORDS_READ,
     keep_case: options.KeepCase = False,
+    encoding: options.Encoding = None,
     device: options.Device = None,
     suspects: Annotated[Path | None, Option(help="TSV for seed pairs that look wrong.")] = None,
     as_json: options.AsJson = False,
@@ -243,8 +250,10 @@ def train(
     saved = Path(space) if space and space not in METHODS and Path(space).is_dir() else None
     method = None if saved else space
     pivots = {"--pivot": pivot, "--pivot-source": pivot_source, "--pivot-target": pivot_target}
-    _check_setup(options.configure(context, None, space=method).preset, seeds is not None, pivots)
-    lexicon = options.load_lexicon(seeds, keep_case)
+    given_seeds = seeds is not None or bool(curated)
+    _check_setup(options.configure(context, None, space=method).preset, given_seeds, pivots)
+    known = options.load_lexicon(seeds, keep_case, encoding)
+    lexicon, wrong = _judged(known, curated or [], keep_case)
     chosen = options.configure(context, lexicon, space=method)
     how: dict[str, Any] = {"names": (source_name, target_name), "work_dir": work}
     if saved is not None:
@@ -264,28 +273,31 @@ def train(
         if init is not None:
             chosen = chosen.replace(space_settings={**chosen.space_settings, "init": init})
         given_data = [one for side in (left, right) for one in (side.words, side.vectors)]
+        judged = [list(one.listed()) if one is not None else None for one in (lexicon, wrong)]
         made_from = digest(
             *given_data,
-            list(lexicon.listed()) if lexicon is not None else None,
+            *judged,
             [chosen.to_dict(), source_name, target_name, left.language, right.language],
             encoder_version(chosen.encoder),
         )
         done = _finished(output, made_from)
-        translator = done or blicer.train(left, right, lexicon, chosen, **how)
+        translator = done or blicer.train(left, right, lexicon, chosen, wrong=wrong, **how)
         translator.details["made_from"] = made_from
     else:
         translator = blicer.prepare_zero_shot(
             options.load_vectors(pivot, pivot_language, max_words, keep_case),
             left,
             right,
-            blicer.Lexicon.load(pivot_source, lowercase=not keep_case),
-            blicer.Lexicon.load(pivot_target, lowercase=not keep_case),
+            blicer.Lexicon.load(pivot_source, lowercase=not keep_case, encoding=encoding),
+            blicer.Lexicon.load(pivot_target, lowercase=not keep_case, encoding=encoding),
             chosen,
             names=(source_name, target_name),
             pivot_name=pivot_name,
             init=init or AUTO,
             work_dir=work,
         ).translator()
+    if source is not None and target is not None:
+        translator.details["vectors"] = options.vector_files(source, target, max_words, keep_case)
     if done is None:
         translator.save(output)
         shutil.rmtree(work, ignore_errors=True)
@@ -348,6 +360,22 @@ def _report(translator: blicer.Translator, suspects: Path | None) -> None:
         note(f"{len(found)} seed pairs look wrong (--suspects FILE lists them)")
 
 
+def _judged(
+    seeds: blicer.Lexicon | None, curated: list[Path], keep_case: bool
+) -> tuple[blicer.Lexicon | None, blicer.Lexicon]:
+    """The seeds with what editors accepted or corrected, and the pairs that they rejected."""
+    right = list(seeds.listed()) if seeds is not None else []
+    wrong: list[tuple[str, str]] = []
+    for path in curated:
+        good, bad = blicer.Dictionary.load(path).curated()
+        if not good and not bad:
+            raise FileError(path, "has no verdict in it; expected accept or reject in that column")
+        note(f"{path}: {len(good)} pairs are right, {len(bad)} are wrong")
+        for pairs, into in ((good, right), (bad, wrong)):
+            into += [pair if keep_case else (pair[0].lower(), pair[1].lower()) for pair in pairs]
+    return blicer.Lexicon(right) if right else seeds, blicer.Lexicon(wrong)
+
+
 def _check_setup(preset: str, has_seeds: bool, pivots: dict[str, Path | None]) -> None:
     """Raise if seeds, pivot and preset do not fit together."""
     missing = [option for option, path in pivots.items() if path is None]
@@ -378,6 +406,7 @@ def train_multilingual(
     settings: options.Settings = None,
     max_words: options.MaxWords = WORDS_READ,
     keep_case: options.KeepCase = False,
+    encoding: options.Encoding = None,
     device: options.Device = None,
 ) -> None:
     """Train one cross-encoder on the seeds of several pairs; use it for all pairs.
@@ -392,10 +421,12 @@ def train_multilingual(
 
     files = options.assigned("--vectors", vectors, "LANGUAGE=FILE")
     lexicons = {
-        _pair("--seeds", name): blicer.Lexicon.load(path, lowercase=not keep_case)
+        _pair("--seeds", name, files): blicer.Lexicon.load(
+            path, lowercase=not keep_case, encoding=encoding
+        )
         for name, path in options.assigned("--seeds", seeds, "PAIR=FILE").items()
     }
-    wanted = [_pair("--pairs", name.strip()) for name in pairs.split(",") if name.strip()]
+    wanted = [_pair("--pairs", name.strip(), files) for name in pairs.split(",") if name.strip()]
     check_pairs(files, lexicons, wanted)
     called = options.assigned("--name", names, "LANGUAGE=NAME")
     if unknown := sorted(set(called) - set(files)):
@@ -413,33 +444,57 @@ def train_multilingual(
     prepared = blicer.prepare_multilingual(loaded, lexicons, chosen, pairs=wanted or None, **how)
     for pair, one in prepared.items():
         translator, folder = one.translator(), output / "-".join(pair)
+        read = (Path(files[pair[0]]), Path(files[pair[1]]), max_words, keep_case)
+        translator.details["vectors"] = options.vector_files(*read)
         translator.save(folder)
         note(f"wrote {folder}; mixing weights: {translator.mixture}")
     shutil.rmtree(work, ignore_errors=True)
 
 
-def _pair(option: str, name: str) -> tuple[str, str]:
-    source, _, target = name.partition("-")
+def _pair(option: str, name: str, languages: Iterable[str]) -> tuple[str, str]:
+    """The two languages of ``en-fr``, or of ``x-mine-fr`` if there are vectors of ``x-mine``."""
+    known = (tag for tag in languages if name.startswith(f"{tag}-"))
+    source = max(known, key=len, default=name.partition("-")[0])
+    target = name[len(source) + 1 :]
     if not source or not target or source == target:
         raise InputError(f"{option} names {name!r}; expected two languages, such as en-fr")
     return source, target
 
 
 @app.command()
-def config(as_json: options.AsJson = False) -> None:
+def config(
+    space: Annotated[str | None, Option(help=f"Settings of {options.listed(METHODS)}.")] = None,
+    as_json: options.AsJson = False,
+) -> None:
     """List every setting of a training run: default, values, what uses it, what it means.
 
     Set them with `--set NAME=VALUE`, or in a TOML file given with `--config`. Unless told otherwise
     `blicer train` takes the encoder lite, and the preset that fits the number of seeds.
 
-    Example: `blicer config`
+    `--space METHOD` lists those of a method, which `blicer align --set NAME=VALUE` takes, and
+    `blicer train` in the TOML table `space_settings`.
+
+    Example: `blicer config --space c1`
     """
-    rows = describe()
+    rows = describe() if space is None else _space_settings(space)
     if as_json:
         options.echo_json(rows)
         return
-    table = Table("setting", "default", "expected", "group", "meaning")
+    table = Table(
+        "setting", "default", "expected", "group" if space is None else "modes", "meaning"
+    )
     for row in rows:
         default = "" if row["default"] in ((), {}) else str(row["default"])
         table.add_row(row["name"], default, row["expected"], row["group"], row["help"])
     options.echo_tables(table)
+
+
+def _space_settings(method: str) -> list[dict[str, Any]]:
+    """The settings of a method; instead of a group, the modes that have another value."""
+    kind = aligner_class(method)
+    modes = kind.presets.items()
+    return [
+        row | {"group": ", ".join(f"{mode}: {own[name]}" for mode, own in modes if name in own)}
+        for row in describe(kind)
+        if (name := row["name"])
+    ]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from blicer import lite
-from blicer.errors import FileError, InputError
+from blicer.errors import FileError, InputError, needed
 from blicer.files import digest, file_sha256, read_json
 
 Ints = NDArray[np.int64]
@@ -41,7 +41,8 @@ def load_encoder(
     gives the bare encoder. Either way only the first token of the last layer is computed.
     ``complete``: weights that are missing, superfluous or of another shape raise ``FileError``.
     """
-    from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
+    with needed("transformers", "an encoder", "train"):
+        from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
     source = _source(name)
     kind = AutoModelForSequenceClassification if head else AutoModel
@@ -72,7 +73,8 @@ def load_encoder(
 
 def check_one_label(folder: Path) -> None:
     """Raise unless the folder holds a head of one logit: any other would be replaced at random."""
-    from transformers import AutoConfig
+    with needed("transformers", "an encoder", "train"):
+        from transformers import AutoConfig
 
     check_folder(folder)
     config = _from_pretrained(AutoConfig, folder)

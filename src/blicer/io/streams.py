@@ -14,11 +14,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
-from blicer.errors import FileError
+from blicer.errors import FileError, needed
 
 
 def _zstd(raw: IO[bytes]) -> Any:
-    import pyarrow
+    with needed("pyarrow", "reading a zstd file", "train"):
+        import pyarrow
 
     return pyarrow.CompressedInputStream(raw, "zstd")
 

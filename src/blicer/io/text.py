@@ -16,7 +16,7 @@ from typing import IO
 
 import numpy as np
 
-from blicer.errors import FileError, InputError
+from blicer.errors import FileError, InputError, needed
 from blicer.files import atomic_write
 from blicer.io.streams import Stream
 from blicer.io.vectors import HEADER, Batch, LoadReport, check_unicode, is_number
@@ -190,7 +190,8 @@ def read_block(data: bytes, dim: int) -> Batch:
 def _parse_regular(lines: list[bytes], dim: int) -> tuple[list[str], np.ndarray]:
     """Words and float32 rows; raises ``ValueError`` unless all lines are a word, ``dim`` numbers
     and single spaces or tabs between them."""
-    import pyarrow as pa
+    with needed("pyarrow", "reading vectors from text", "train"):
+        import pyarrow as pa
 
     pieces = [line.replace(b"\t", b" ").partition(b" ") for line in lines]
     words = [word.decode("utf-8") for word, _, _ in pieces]
@@ -257,8 +258,9 @@ def write_text(path: Path, words: list[str], vectors: np.ndarray) -> None:
 
 
 def _write_rows(file: IO[bytes] | gzip.GzipFile, words: list[str], vectors: np.ndarray) -> None:
-    import pyarrow as pa
-    import pyarrow.compute as pc
+    with needed("pyarrow", "writing vectors as text", "train"):
+        import pyarrow as pa
+        import pyarrow.compute as pc
 
     dim = vectors.shape[1]
     file.write(f"{len(words)} {dim}\n".encode())

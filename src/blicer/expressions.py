@@ -1,0 +1,88 @@
+"""Words that a vocabulary lacks: how they might be spelt, and expressions made of known parts."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import defaultdict
+from collections.abc import Sequence
+from difflib import get_close_matches
+from itertools import product
+from math import prod
+
+from blicer.lexicon import Lexicon, Vocabulary, spellings_of
+
+SUGGESTED_FROM = 50_000  # most frequent words: a rare one is seldom meant, and often a typo itself
+SUGGESTIONS = 3
+MOST_PARTS = 5
+PART_TRANSLATIONS = 3  # of each part that are combined
+DISCOUNT = 0.5
+"""A composed translation is half as sure as its parts together: many expressions mean something
+else than their parts (*ice cream*), and no seed pairs tell how many."""
+
+Sure = tuple[str, float]  # a translation and its confidence, or its score
+
+
+def fold(text: str) -> str:
+    """The text without case and accents."""
+    apart = unicodedata.normalize("NFKD", text)
+    return "".join(one for one in apart if not unicodedata.combining(one)).casefold()
+
+
+class Spellings:
+    """Finds the words of a vocabulary that somebody may have meant."""
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self.same: defaultdict[str, list[str]] = defaultdict(list)
+        self.alike: defaultdict[tuple[str, int], list[str]] = defaultdict(list)
+        for place, word in enumerate(words):
+            folded = fold(word)
+            self.same[folded].append(word)
+            if place < SUGGESTED_FROM:
+                self.alike[folded[:1], len(folded)].append(folded)
+
+    def near(self, word: str, most: int = SUGGESTIONS) -> list[str]:
+        """Words that differ in accents only, then others that begin alike, nearest first."""
+        folded = fold(word.strip())
+        lengths = range(len(folded) - 1, len(folded) + 2)
+        begin = [one for length in lengths for one in self.alike.get((folded[:1], length), ())]
+        close = get_close_matches(folded, dict.fromkeys(begin), n=most, cutoff=0.75)
+        found = [one for key in (folded, *close) for one in self.same.get(key, ())]
+        return [one for one in dict.fromkeys(found) if one != word][:most]
+
+
+def parts_of(expression: str) -> list[str]:
+    """Its words; none if it is a single word, or too long to be composed."""
+    parts = [part for part in re.split(r"[\s_-]+", expression) if part]
+    return parts if 2 <= len(parts) <= MOST_PARTS else []
+
+
+def compose(parts: Sequence[Sequence[Sure]], seeds: Lexicon, offered: Vocabulary) -> list[Sure]:
+    """Translations of an expression from those of its parts, best first.
+
+    They are joined in order (``swaps``: in reverse order), and are as sure as all parts together,
+    times ``DISCOUNT``. What the target vocabulary has as an expression, in either order, comes
+    first, spelt as it is there.
+    """
+    step = -1 if swaps(seeds) else 1
+    found: dict[str, tuple[bool, float]] = {}
+    for choice in product(*(part[:PART_TRANSLATIONS] for part in parts)):
+        sure = DISCOUNT * prod(one for _, one in choice)
+        words = [word for word, _ in choice][::step]
+        orders = [" ".join(words), " ".join(reversed(words))]
+        written = (one for order in orders for one in spellings_of(order))
+        there = next((one for one in written if one in offered.lookup), None)
+        word = there or orders[0]
+        found[word] = max(found.get(word, (False, 0.0)), (there is not None, sure))
+    best = sorted(found.items(), key=lambda item: item[1], reverse=True)
+    return [(word, sure) for word, (_, sure) in best]
+
+
+def swaps(seeds: Lexicon) -> bool:
+    """Whether more expressions of two words among the seeds swap their parts than keep them."""
+    balance = 0
+    for source, target in seeds.pairs:
+        if len(left := source.split()) == len(right := target.split()) == 2:
+            kept = sum(pair in seeds for pair in zip(left, right, strict=True))
+            balance += sum(pair in seeds for pair in zip(left, reversed(right), strict=True)) - kept
+    return balance > 0
