@@ -127,7 +127,10 @@ def holding(path: Path) -> subprocess.Popen[str]:
     return holder
 
 
-def test_a_second_writer_is_refused_until_the_first_is_gone(tmp_path: Path) -> None:
+def test_a_second_writer_is_refused_until_the_first_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     path = tmp_path / "out.tsv"
     holder = holding(path)
     with pytest.raises(FileError, match=rf"out.tsv: is being written .*{holder.pid}"), locked(path):
@@ -136,7 +139,8 @@ def test_a_second_writer_is_refused_until_the_first_is_gone(tmp_path: Path) -> N
     holder.wait()
     with locked(path), locked(path):
         pass
-    assert not list(tmp_path.iterdir())
+    with locked("-"):  # standard output
+        assert not list(tmp_path.iterdir())
 
 
 def test_the_command_line_locks_its_output(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def locked(path: str | Path) -> Iterator[None]:
     path = followed(path)
     file = path.absolute().with_name(f".{path.absolute().name}.lock")
     mine = (str(file), threading.get_ident())
-    if fcntl is None or mine in _HELD or is_special(path):
+    if fcntl is None or mine in _HELD or is_special(path) or open_descriptor(path) is not None:
         yield
         return
     with _writing(path):
