@@ -40,6 +40,7 @@ def test_what_stood_there_is_put_back_if_the_new_folder_cannot_be(
         replace(source, target)
 
     monkeypatch.setattr(os, "replace", full)
+    monkeypatch.setattr("blicer.files._exchange", lambda *_: False)  # not every system can
     with pytest.raises(FileError, match="No space left"), atomic_folder(place) as folder:
         (folder / "new.txt").write_text("new")
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
@@ -257,6 +258,37 @@ with atomic_folder(sys.argv[1] + "/folder") as folder, atomic_write(sys.argv[1] 
         pass
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
     assert (tmp_path / "file").read_text() == "outer"
+
+
+@pytest.mark.parametrize("swaps", [True, False])
+def test_a_kill_at_any_moment_of_a_replacement_loses_nothing(tmp_path: Path, swaps: bool) -> None:
+    place = tmp_path / "out"
+    with atomic_folder(place) as folder:
+        (folder / "x").write_text("old")
+    program = f"""
+import os, sys, blicer.files as files
+if not {swaps}:
+    files._exchange = lambda *_: False
+moment, replace, remove = int(sys.argv[1]), os.replace, files.shutil.rmtree
+def step(work):
+    def counted(*arguments, **more):
+        global moment
+        moment -= 1
+        if moment < 0:
+            os._exit(9)
+        return work(*arguments, **more)
+    return counted
+os.replace, files.shutil.rmtree = step(replace), step(remove)
+with files.atomic_folder({str(place)!r}) as folder:
+    (folder / "x").write_text("new")
+"""
+    for moment in range(5):
+        subprocess.run([sys.executable, "-c", program, str(moment)])
+        with suppress(FileError), atomic_folder(place) as folder:
+            found = (place / "x").read_text()  # put back at the latest by the next writer
+            assert found in ("old", "new")
+            (folder / "x").write_text("old")
+        assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 50_000, "9" * 6000])

@@ -8,6 +8,7 @@ read. ``locked`` keeps a second writer away.
 
 from __future__ import annotations
 
+import ctypes
 import glob
 import hashlib
 import io
@@ -76,7 +77,7 @@ def locked(path: str | Path) -> Iterator[None]:
     path = followed(path)
     file = path.absolute().with_name(f".{path.absolute().name}.lock")
     mine = (str(file), threading.get_ident())
-    if fcntl is None or mine in _HELD or is_special(path) or open_descriptor(path) is not None:
+    if fcntl is None or mine in _HELD or is_special(path):
         yield
         return
     with _writing(path):
@@ -119,7 +120,10 @@ def _prefix(path: Path) -> str:
     for left in path.parent.glob(f"{glob.escape(here)}*"):
         process = left.name.removeprefix(here).partition(".")[0]
         if process.isdigit() and not _is_alive(int(process)):
-            shutil.rmtree(left, ignore_errors=True) if left.is_dir() else left.unlink()
+            if left.suffix == ".old" and not path.exists():
+                os.replace(left, path)  # killed while it put the new folder in place
+            else:
+                shutil.rmtree(left, ignore_errors=True) if left.is_dir() else left.unlink()
     return f"{here}{os.getpid()}."
 
 
@@ -203,6 +207,8 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
             yield temporary
             for inside in temporary.rglob("*"):
                 _open_mode(inside)
+            if path.exists() and _exchange(temporary, path):
+                return  # what stood there goes with the temporary folder
             old = temporary.with_suffix(".old")
             if path.exists():
                 os.replace(path, old)
@@ -213,8 +219,22 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
                     os.replace(old, path)
                 raise
             shutil.rmtree(old, ignore_errors=True)
+        except FileError as error:
+            if not error.path.is_relative_to(temporary):
+                raise
+            # The user knows the place that it was written for.
+            problem = str(error).removeprefix(f"{error.path}: ")
+            raise FileError(path / error.path.relative_to(temporary), problem) from error
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Swap two folders in one step, where the system can: at no moment is either missing."""
+    rename = getattr(ctypes.CDLL(None), "renameat2", None) if sys.platform == "linux" else None
+    here, swap = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    names = [os.fsencode(path.absolute()) for path in (one, other)]
+    return rename is not None and rename(here, names[0], here, names[1], swap) == 0
 
 
 def followed(path: str | Path) -> Path:
