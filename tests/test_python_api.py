@@ -15,7 +15,8 @@ from blicer.errors import InputError
 from blicer.lexicon import Lexicon
 from blicer.mixing import CSLS, Mixture
 from blicer.training_pairs import Scaling
-from blicer.translator import Candidate, Translation, Translator
+from blicer.translations import Candidate, Translation
+from blicer.translator import Translator
 
 WORDS = Embeddings(["cat", "dog"], np.eye(2), "en")
 SEEDS = Lexicon([("cat", "dog"), ("<b>", "&")])
