@@ -407,7 +407,13 @@ def test_an_interrupt_says_what_was_kept_and_what_to_type(
     arguments = ["align", str(tmp_path / "s.vec"), str(tmp_path / "t.vec"), "-o", str(out)]
     arguments += ["--seeds", str(tmp_path / "d.tsv"), "--space", "vecmap"]
     arguments += ["--mode", "semi_supervised", "--set", "patience=100000"]
-    child = subprocess.Popen([*PROGRAM, *arguments], stderr=subprocess.PIPE, text=True)
+    child = subprocess.Popen(
+        [*PROGRAM, *arguments],
+        stderr=subprocess.PIPE,
+        text=True,
+        # What a shell runs in the background ignores ctrl-C, and so would its children.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL) and None,
+    )
     lock = tmp_path / ".space.lock"
     while not (lock.is_file() and lock.read_text()):
         time.sleep(0.05)
