@@ -31,7 +31,7 @@ ORDER = [
     ["calibration"],
     ["mixing"],
     ["expectations"],
-    ["breakdown"],
+    ["breakdown", "induction"],
     ["translator", "evaluation"],
     ["pipeline"],
     ["multilingual"],
