@@ -255,7 +255,7 @@ def test_risk_coverage_by_hand() -> None:
 def test_page_escapes_words_and_shows_several_weights(results: Any) -> None:
     changed = json.loads(json.dumps(results))
     changed["changes"]["corrected"] = [
-        {"word": "<script>", "before": "a&b", "after": "c", "gold": ["c"], "confidence": None}
+        {"word": "<script>", "before": "a&b", "after": "c", "gold": ["<b>"], "confidence": None}
     ]
     changed["mixture"] = {
         "weights": {"csls": 0.5, "spelling": 0.2, "cross-encoder": 0.3},
@@ -267,4 +267,6 @@ def test_page_escapes_words_and_shows_several_weights(results: Any) -> None:
     assert "<script>" not in text
     assert "&lt;script&gt;" in text
     assert "a&amp;b" in text
+    assert "&lt;b&gt;" in text
+    assert "<b>" not in text
     assert "cross-encoder 0.30" in text
