@@ -37,6 +37,7 @@ ORDER = [
     ["pages"],
     ["starter", "plots", "inspection", "catalogue"],
     ["download", "demo"],
+    ["pretrained"],
     ["benchmark"],
     ["cli"],
 ]

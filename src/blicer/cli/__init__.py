@@ -74,4 +74,4 @@ def main() -> None:
 
 
 # In the order in which help lists the commands.
-from blicer.cli import train, translate, data, demo, benchmark  # noqa: E402, F401, I001
+from blicer.cli import train, translate, data, pretrained, demo, benchmark  # noqa: E402, F401, I001
