@@ -5,10 +5,14 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint types bench clean
+.PHONY: demo serve test lint types bench clean
 
 demo: $(STAMP)
 	$(BIN)/blicer demo
+
+serve: $(STAMP)
+	test -d demo-output/translator || $(BIN)/blicer demo
+	$(BIN)/blicer serve demo-output/translator
 
 test: $(STAMP)
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -n 2

@@ -18,6 +18,7 @@ ORDER = [
     ["io"],
     ["embeddings", "lexicon"],
     ["forms", "expressions"],
+    ["formats", "dictionary"],
     ["neighbours"],
     ["lite"],
     ["encoders"],
@@ -33,12 +34,12 @@ ORDER = [
     ["translator", "evaluation"],
     ["pipeline"],
     ["multilingual"],
-    ["dictionary"],
     ["pages"],
     ["starter", "plots", "inspection", "catalogue"],
     ["download", "demo"],
     ["pretrained"],
     ["benchmark"],
+    ["serve"],
     ["cli"],
 ]
 PLACE = {name: place for place, group in enumerate(ORDER) for name in group}

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from blicer import cli
 from blicer.align import METHODS, aligner_class
 from blicer.config import describe
-from blicer.dictionary import FORMATS
+from blicer.formats import FORMATS
 from blicer.scorers import SCORERS
 
 run = CliRunner()
@@ -44,7 +44,13 @@ def test_help_of_every_command_has_an_example_and_needs_no_torch() -> None:
 
 @pytest.mark.parametrize(
     ("command", "names"),
-    [("align", METHODS), ("train", METHODS), ("train", SCORERS), ("induce", FORMATS)],
+    [
+        ("align", METHODS),
+        ("train", METHODS),
+        ("train", SCORERS),
+        ("induce", FORMATS),
+        ("export", FORMATS),
+    ],
 )
 def test_help_names_what_the_registries_hold(command: str, names: dict[str, object]) -> None:
     shown = run.invoke(cli.app, [command, "--help"], env={"COLUMNS": "200"}).stdout

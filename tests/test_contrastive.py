@@ -229,7 +229,7 @@ def test_unsupervised_uses_the_first_dictionary_that_it_mined(
 ) -> None:
     source, target, _ = rotated_space(words=300, dim=8, noise=0.1)
     first = np.column_stack([np.arange(60), np.arange(60)])
-    monkeypatch.setattr(Contrastive, "_first_dictionary", lambda self, s, t: (first, {"ok": 1}))
+    monkeypatch.setattr(Contrastive, "_first_dictionary", lambda self, *_: (first, {"ok": 1}))
     space = Contrastive.preset("unsupervised", **QUICK).align(source, target)
     assert space.settings["rounds_run"][0]["pairs"] == 60
     assert space.settings["start"] == {"ok": 1}

@@ -22,7 +22,6 @@ import pytest
 import blicer
 from blicer.align import aligner_class
 from blicer.config import Config
-from blicer.dictionary import induce
 from blicer.embeddings import Embeddings
 from blicer.errors import InputError
 from blicer.evaluation import evaluate
@@ -180,21 +179,22 @@ def test_a_scorer_is_one_file_and_one_line(
     assert again.translate(sides[0].words) == translator.translate(sides[0].words)
 
 
-def test_a_format_is_some_lines_and_one_in_the_registry(
+def test_a_format_is_one_file_and_one_line(
     add: Callable[[str], ModuleType], sides: tuple[Embeddings, Embeddings], tmp_path: Path
 ) -> None:
     translator = trained(sides, space="procrustes", scorers=("spelling",))
+    found = translator.induce(5, k=2, min_confidence=0.0)
     with pytest.raises(InputError, match=r"\.md"):
-        induce(translator, tmp_path / "out.md", words=5)
+        found.save(tmp_path / "out.md")
     add("Add an export format")
     for name in ("out.md", "out.jsonl"):
-        induce(translator, tmp_path / name, words=5, k=2, min_confidence=0.0)
+        found.save(tmp_path / name)
     entries = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert len(entries) == 10
-    lines = [f"| {e['source']} | {e['target']} | {e['confidence']:.2f} |\n" for e in entries]
+    lines = [f"| {e.source} | {e.target} | {e.confidence:.2f} |\n" for e in found]
     expected = "".join(["| source | target | confidence |\n|---|---|---|\n", *lines])
     assert (tmp_path / "out.md").read_text() == expected
-    induce(translator, tmp_path / "out.txt", words=5, k=2, min_confidence=0.0, format="md")
+    found.save(tmp_path / "out.txt", "md")
     assert (tmp_path / "out.txt").read_text() == expected
 
 

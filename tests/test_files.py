@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -15,6 +18,10 @@ from blicer.files import (
     atomic_write,
     check_replaceable,
     check_writable,
+    file_sha256,
+    locked,
+    read_json,
+    read_marker,
     write_marker,
 )
 
@@ -97,3 +104,146 @@ def test_a_folder_that_cannot_be_replaced_is_found_before_the_work(
     for here in (".", tmp_path):
         with pytest.raises(FileError, match="is the folder that this runs in"):
             check_writable(here)
+
+
+# -- one writer at a time --------------------------------------------------------------------------
+
+HOLDER = """
+import sys, time
+from blicer.files import locked
+with locked(sys.argv[1]):
+    print("has it", flush=True)
+    time.sleep(60)
+"""
+
+
+def holding(path: Path) -> subprocess.Popen[str]:
+    """A process that keeps ``path`` locked."""
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(path)], stdout=subprocess.PIPE, text=True
+    )
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "has it\n"
+    return holder
+
+
+def test_a_second_writer_is_refused_until_the_first_is_gone(tmp_path: Path) -> None:
+    path = tmp_path / "out.tsv"
+    holder = holding(path)
+    with pytest.raises(FileError, match=rf"out.tsv: is being written .*{holder.pid}"), locked(path):
+        pass
+    holder.kill()  # leaves the lock file behind, but not the lock
+    holder.wait()
+    with locked(path), locked(path):
+        pass
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_command_line_locks_its_output(tmp_path: Path) -> None:
+    holder = holding(tmp_path / "space")
+    vectors = tmp_path / "a.vec"
+    vectors.write_text("2 2\na 1 0\nb 0 1\n")
+    command = ["align", str(vectors), str(vectors), "--space", "files", "-o"]
+    program = [sys.executable, "-c", "from blicer.cli import main; main()", *command]
+    done = subprocess.run([*program, str(tmp_path / "space")], capture_output=True, text=True)
+    holder.kill()
+    holder.wait()
+    assert done.returncode == 2
+    assert "is being written by another blicer" in done.stderr
+    assert not (tmp_path / "space").exists()
+    assert subprocess.run([*program, str(tmp_path / "space")]).returncode == 0
+
+
+# -- checksums, modes ------------------------------------------------------------------------------
+
+
+def sealed(tmp_path: Path) -> Path:
+    with atomic_folder(tmp_path / "ours") as folder:
+        (folder / "inside").mkdir()
+        (folder / "inside" / "small").write_text("small")
+        (folder / "large").write_bytes(bytes(3 << 20))
+        write_marker(folder, "mark.json", {"format": "f", "version": 1, "weights": [0.5, 0.25]})
+    return tmp_path / "ours"
+
+
+def test_every_changed_bit_is_found(tmp_path: Path) -> None:
+    folder = sealed(tmp_path)
+    values = read_marker(folder, "mark.json", "f", 1, "ours")
+    assert values["verified"]
+    assert values["weights"] == [0.5, 0.25]
+    for name in ("inside/small", "large"):
+        content = bytearray((folder / name).read_bytes())
+        content[len(content) // 2] ^= 4
+        (folder / name).write_bytes(content)
+        with pytest.raises(FileError, match=f"{name}: is damaged"):
+            read_marker(folder, "mark.json", "f", 1, "ours")
+        content[len(content) // 2] ^= 4
+        (folder / name).write_bytes(content)
+    read_marker(folder, "mark.json", "f", 1, "ours")
+    text = (folder / "mark.json").read_text()
+    (folder / "mark.json").write_text(text.replace("0.25", "0.35"))
+    with pytest.raises(FileError, match=r"mark.json: is damaged"):
+        read_marker(folder, "mark.json", "f", 1, "ours")
+    (folder / "mark.json").write_text(text)
+    (folder / "large").unlink()
+    with pytest.raises(FileError, match="large: is missing"):
+        read_marker(folder, "mark.json", "f", 1, "ours")
+
+
+def test_a_large_file_is_hashed_once_for_each_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = sealed(tmp_path)
+    hashed: list[str] = []
+
+    def counted(path: Path) -> str:
+        hashed.append(Path(path).name)
+        return file_sha256(path)
+
+    monkeypatch.setattr("blicer.files.file_sha256", counted)
+    read_marker(folder, "mark.json", "f", 1, "ours")
+    assert hashed == ["small"]  # the large one was hashed when it was written
+    os.utime(folder / "large")
+    read_marker(folder, "mark.json", "f", 1, "ours")
+    read_marker(folder, "mark.json", "f", 1, "ours")
+    assert hashed.count("large") == 1
+
+
+@pytest.mark.parametrize("mask", [0o077, 0o022, 0o002])
+def test_modes_follow_the_umask(tmp_path: Path, mask: int) -> None:
+    before = os.umask(mask)
+    try:
+        folder = sealed(tmp_path)
+        with atomic_write(tmp_path / "file") as file:
+            file.write("x")
+    finally:
+        os.umask(before)
+    for path in (*folder.rglob("*"), tmp_path / "file", folder):
+        expected = (0o777 if path.is_dir() else 0o666) & ~mask
+        assert path.stat().st_mode & 0o777 == expected, path
+
+
+def test_a_write_is_a_new_file_not_a_copy_over_the_old(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("old")
+    with path.open() as reader:
+        with atomic_write(path) as file:
+            file.write("new, and longer")
+        assert reader.read() == "old"
+    with suppress(ZeroDivisionError), atomic_write(path) as file:
+        file.write(f"half {1 / 0}")
+    assert path.read_text() == "new, and longer"
+    assert [one.name for one in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 50_000, "9" * 6000])
+def test_json_that_no_reader_can_bear_is_a_sentence(tmp_path: Path, text: str) -> None:
+    (tmp_path / "a.json").write_text(text)
+    with pytest.raises(FileError, match=r"a.json: is not JSON"):
+        read_json(tmp_path / "a.json")
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(FileError, match="expected a regular file"):
+        read_json(tmp_path / "pipe")

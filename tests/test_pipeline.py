@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from blicer.align.space import Space
 from blicer.cli import app
 from blicer.config import ENCODERS, Config, preset_for
 from blicer.crossencoder.model import Reranker
+from blicer.dictionary import Dictionary
 from blicer.embeddings import Embeddings
 from blicer.errors import BlicerError, InputError
 from blicer.lexicon import Lexicon, largest_group
@@ -318,6 +320,22 @@ def test_from_files_to_a_dictionary_by_command(
     result = run.invoke(app, ["induce", str(tmp_path / "en-fr"), "-n", "10", "-o", str(output)])
     assert result.exit_code == 0
     assert len(output.read_text().splitlines()) == 11
+    # An editor rejects the first entry and corrects the second: both come back as training data.
+    rows = Dictionary.load(output).entries
+    edited = Dictionary(
+        [replace(rows[0], verdict="reject"), replace(rows[1], correction=sides[1].words[7])]
+    )
+    edited.save(tmp_path / "edited.tsv")
+    arguments[arguments.index(str(tmp_path / "en-fr"))] = str(tmp_path / "again")
+    again = [*arguments, "--curated", str(tmp_path / "edited.tsv")]
+    assert run.invoke(app, again, catch_exceptions=False).exit_code == 0
+    translator = Translator.load(tmp_path / "again")
+    assert (rows[0].source, rows[0].target) not in translator.seeds
+    assert (rows[0].source, rows[0].target) in translator.wrong
+    assert translator.translate(rows[1].source).best == sides[1].words[7]
+    assert translator.about.vectors[0].startswith("en.vec")
+    untouched = [*arguments, "--curated", str(output)]
+    assert "no verdict" in str(run.invoke(app, untouched).exception)
 
 
 def test_an_unknown_name_is_found_before_anything_is_computed(

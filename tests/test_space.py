@@ -14,6 +14,7 @@ from blicer.embeddings import Embeddings
 from blicer.errors import FileError, InputError
 from blicer.lexicon import Lexicon
 from blicer.neighbours.kernels import Scan
+from sealing import reseal
 
 
 def small_space(settings: dict | None = None) -> Space:
@@ -116,11 +117,10 @@ def test_damaged_hubness(
     tmp_path: Path, about: object, sides: dict[str, int] | None, said: str
 ) -> None:
     small_space().save(tmp_path / "s")
-    path = tmp_path / "s" / "space.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "hubness": about}))
     if sides is not None:
         ones = {side: np.ones(words, np.float32) for side, words in sides.items()}
         save_file(ones, tmp_path / "s" / "hubness.safetensors")
+    reseal(tmp_path / "s", "space.json", hubness=about)
     with pytest.raises(FileError) as error:
         Space.load(tmp_path / "s")
     assert said in str(error.value)
@@ -167,8 +167,7 @@ def test_vec_files_are_readable(tmp_path: Path) -> None:
 )
 def test_damaged_description(tmp_path: Path, change: dict, expected: str) -> None:
     small_space().save(tmp_path / "s")
-    path = tmp_path / "s" / "space.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    reseal(tmp_path / "s", "space.json", **change)
     with pytest.raises(FileError) as caught:
         Space.load(tmp_path / "s")
     assert expected in str(caught.value)

@@ -6,7 +6,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +13,6 @@ import pytest
 from blicer import evaluate
 from blicer.align.space import Space
 from blicer.calibration import Scored, calibrate
-from blicer.dictionary import induce
 from blicer.embeddings import Embeddings
 from blicer.errors import FileError, InputError
 from blicer.lexicon import Lexicon
@@ -303,114 +301,6 @@ def test_bad_arguments_are_named(translator: Translator, space: Space) -> None:
     bare = Translator(space, [], Mixture({CSLS: 1.0}), Scaling(1, 0))
     with pytest.raises(InputError, match="no calibration"):
         bare.translate(["s1"], min_confidence=0.5)
-
-
-@pytest.mark.parametrize("kind", ["tsv", "csv", "jsonl"])
-def test_a_killed_dictionary_goes_on(
-    translator: Translator, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("blicer.dictionary.WORDS_A_STEP", 7)
-    whole = induce(translator, tmp_path / f"whole.{kind}", k=2)
-    assert whole.words == 60
-    path = tmp_path / f"cut.{kind}"
-    translate = Translator.translate
-    calls = []
-
-    def dies(self: Translator, *args: object, **kwargs: object) -> object:
-        calls.append(1)
-        if len(calls) == 4:
-            raise KeyboardInterrupt
-        return translate(self, *args, **kwargs)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(Translator, "translate", dies)
-    with pytest.raises(KeyboardInterrupt):
-        induce(translator, path, k=2)
-    assert not path.exists()
-    with path.with_name(path.name + ".partial").open("ab") as file:
-        file.write(b"half a li")  # as a kill in the middle of a write would leave it
-    monkeypatch.setattr(Translator, "translate", translate)
-    done = induce(translator, path, k=2)
-    assert done.resumed_at == 21
-    assert done.entries == whole.entries
-    assert path.read_bytes() == whole.path.read_bytes()
-    assert sorted(tmp_path.iterdir()) == sorted([path, whole.path])
-
-
-def test_other_settings_do_not_resume(translator: Translator, tmp_path: Path) -> None:
-    path = tmp_path / "d.tsv"
-    path.with_name("d.tsv.partial").write_text("junk\n")
-    path.with_name("d.tsv.partial.json").write_text(json.dumps({"settings": {}, "state": {}}))
-    done = induce(translator, path, words=10)
-    assert done.resumed_at == 0
-    lines = path.read_text().splitlines()
-    assert lines[0] == "source\ttarget\tconfidence\tscore\trank"
-    assert len(lines) == 11
-
-
-@pytest.mark.parametrize("step", ["write", "flush", "close"])
-def test_a_full_disk_is_one_sentence(
-    translator: Translator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
-) -> None:
-    opened = Path.open
-
-    class Full:
-        def __init__(self, file: Any) -> None:
-            self.file = file
-
-        def __enter__(self) -> Full:
-            return self
-
-        def __exit__(self, *_: object) -> None:
-            self.close()
-
-        def __getattr__(self, name: str) -> Any:
-            if name == step:
-                return self.fails
-            return getattr(self.file, name)
-
-        def fails(self, *_: object) -> None:
-            if step == "close":
-                self.file.close()
-            raise OSError(28, "No space left on device")
-
-    def full(self: Path, mode: str = "r", *rest: Any, **options: Any) -> Any:
-        file = opened(self, mode, *rest, **options)
-        return Full(file) if self.name == "d.tsv.partial" and "b" in mode else file
-
-    monkeypatch.setattr(Path, "open", full)
-    with pytest.raises(FileError, match=r"d\.tsv\.partial: cannot be written \(No space left"):
-        induce(translator, tmp_path / "d.tsv", words=10)
-    assert not (tmp_path / "d.tsv").exists()
-
-
-def test_unknown_format(translator: Translator, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="there is no format 'xml'"):
-        induce(translator, tmp_path / "d.tsv", format="xml")
-
-
-def test_a_dictionary_that_cannot_be_asked_for_leaves_nothing(
-    translator: Translator, tmp_path: Path
-) -> None:
-    plain = Translator(
-        translator.space, translator.scorers, translator.mixture, translator.scaling, n_cand=5
-    )
-    with pytest.raises(InputError, match="no calibration"):
-        induce(plain, tmp_path / "d.tsv", min_confidence=0.5)
-    for name in ("d.xlsx", "d.json", "d.tsv.gz"):
-        with pytest.raises(InputError, match="which no dictionary format has"):
-            induce(plain, tmp_path / name)
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("name", ["d.tsv", "d.csv"])
-def test_words_that_look_like_comments_are_read_back(name: str, tmp_path: Path) -> None:
-    words = ["#", "#1", "\\\\#x", "cat"]
-    rng = np.random.default_rng(0)
-    vectors = rng.normal(size=(4, 3))
-    sides = Embeddings(words, vectors), Embeddings([f"t{i}" for i in range(4)], vectors)
-    plain = Translator(Space(*sides), [], Mixture({CSLS: 1.0}), Scaling(-2.0, 2.0))
-    induce(plain, tmp_path / name)
-    assert set(Lexicon.load(tmp_path / name).targets) == set(words)
 
 
 def test_other_files_are_never_replaced(translator: Translator, tmp_path: Path) -> None:

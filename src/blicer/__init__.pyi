@@ -8,6 +8,8 @@ from blicer.align import TwoView as TwoView
 from blicer.align import VecMap as VecMap
 from blicer.config import Config as Config
 from blicer.crossencoder.model import Reranker as Reranker
+from blicer.dictionary import Dictionary as Dictionary
+from blicer.dictionary import Entry as Entry
 from blicer.embeddings import Embeddings as Embeddings
 from blicer.errors import BlicerError as BlicerError
 from blicer.evaluation import Evaluation as Evaluation

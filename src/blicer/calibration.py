@@ -173,7 +173,8 @@ class Calibration:
             reliability = Reliability(**{**reliability, **points})
         bends = [(float(a), float(b), float(c)) for a, b, c in values["bends"]]
         numbers = [float(values["intercept"]), *map(float, values["coefficients"])]
-        if len(bends) != 2 or not np.isfinite([*numbers, *bends[0], *bends[1]]).all():
+        likely = [float(reliability.likely)] if reliability is not None else []
+        if len(bends) != 2 or not np.isfinite([*numbers, *bends[0], *bends[1], *likely]).all():
             raise ValueError("a coefficient of the calibration is not a finite number")
         return cls(numbers[0], tuple(numbers[1:]), (bends[0], bends[1]), reliability)
 

@@ -56,7 +56,6 @@ def run(
     """
     from blicer import plots, starter  # noqa: F401 - says now if matplotlib is missing
     from blicer.align import Procrustes
-    from blicer.dictionary import induce
     from blicer.pages import environment
     from blicer.pipeline import train
 
@@ -89,9 +88,11 @@ def run(
     with timed("evaluating on the test dictionary"):
         results = measure(pair, procrustes, translator, bootstrap)
     with timed("writing the translator and a dictionary"):
+        translator.details["vectors"] = {"starter": True, "max_words": words}
         translator.save(output / TRANSLATOR)
-        induced = induce(translator, output / DICTIONARY, words=dictionary_words, k=3)
-    results["dictionary"] = {"words": induced.words, "entries": induced.entries}
+        induced = translator.induce(dictionary_words, k=3)
+        induced.save(output / DICTIONARY)
+    results["dictionary"] = {"words": induced.asked, "entries": len(induced)}
     files = {"translator": TRANSLATOR, "dictionary": DICTIONARY, "page": PAGE, "results": RESULTS}
     results["files"] = {name: str(output / file) for name, file in files.items()}
     results["seconds"] = seconds

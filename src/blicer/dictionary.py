@@ -1,199 +1,339 @@
-"""Writing a whole dictionary: streaming, resumable, memory bounded (``blicer induce``).
+"""``Dictionary``: induced word pairs with confidences, an editor's verdicts, and their provenance.
 
-Entries go to ``FILE.partial``; a small JSON file beside it says how far that file is valid. The
-same call after a kill goes on from there; the finished file gets its name at once.
-A format is one entry of ``FORMATS``.
+``Translator.induce`` makes one, ``save`` writes it in any of ``blicer.formats``, and ``load`` reads
+back the formats that an editor can fill in.
 """
 
 from __future__ import annotations
 
-import csv
-import io
-import json
-import os
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+import html
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, astuple, dataclass, field, fields, replace
+from datetime import datetime, timezone
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
-from blicer.config import MOST
-from blicer.errors import FileError, InputError
-from blicer.files import check_writable, digest, followed, is_special, read_json, write_json
-from blicer.io.dictionary import escape_comment, tsv_row
-from blicer.progress import note, task
+from blicer import __version__, formats
+from blicer.errors import FileError, InputError, MissingDependency
+from blicer.files import check_writable
+from blicer.lexicon import Lexicon
 
-if TYPE_CHECKING:
-    from blicer.translator import Translation, Translator
-
-COLUMNS = ("source", "target", "confidence", "score", "rank")
-WORDS_A_STEP = 512
+ACCEPTED = "accept accepted yes y ok right correct good true 1 + ✓ ✔".split()
+REJECTED = "reject rejected no n wrong incorrect bad false 0 - ✗ ✘".split()
+REVIEW = ("verdict", "correction", "note")
+_SHOWN = 12  # entries in a notebook
 
 
-class Format(NamedTuple):
-    """How entries are written."""
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One translation of one word."""
 
-    endings: tuple[str, ...]
-    header: str
-    rows: Callable[[Translation], Iterable[str]]
-    """The lines of one word's entries."""
+    source: str
+    target: str
+    confidence: float | None = None
+    """The chance that it is right; None if nothing is known about that."""
+    score: float | None = None
+    rank: int = 1
+    """Its place among the translations of ``source``."""
+    seed: bool = False
+    """Whether the user gave it."""
+    forms: tuple[str, ...] = ()
+    """Other forms of the target's lemma that were found too."""
+    back_confidence: float | None = None
+    """The confidence from target to source, in a dictionary of both directions."""
+    verdict: str = ""
+    """An editor's: one of ``ACCEPTED`` or ``REJECTED``, or nothing."""
+    correction: str = ""
+    """What the editor would write instead of ``target``."""
+    note: str = ""
 
+    @property
+    def surest(self) -> float | None:
+        """The higher of the two confidences."""
+        known = [one for one in (self.confidence, self.back_confidence) if one is not None]
+        return max(known, default=None)
 
-def _cells(entry: Translation) -> Iterator[list[str]]:
-    for rank, candidate in enumerate(entry.candidates, start=1):
-        sure = "" if candidate.confidence is None else f"{candidate.confidence:.4f}"
-        score = "" if candidate.score is None else f"{candidate.score:.4f}"
-        yield [entry.word, candidate.word, sure, score, str(rank)]
+    @property
+    def is_accepted(self) -> bool:
+        return self.verdict.strip().lower() in ACCEPTED
 
+    @property
+    def is_rejected(self) -> bool:
+        return self.verdict.strip().lower() in REJECTED
 
-def _csv_rows(entry: Translation) -> Iterator[str]:
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerows([escape_comment(word), *others] for word, *others in _cells(entry))
-    yield out.getvalue()
-
-
-def _json_rows(entry: Translation) -> Iterator[str]:
-    for source, target, sure, score, rank in _cells(entry):
-        words = {"source": source, "target": target, "confidence": float(sure) if sure else None}
-        line = {**words, "score": float(score) if score else None, "rank": int(rank)}
-        yield json.dumps(line, ensure_ascii=False) + "\n"
-
-
-FORMATS: dict[str, Format] = {
-    "tsv": Format((".tsv", ".txt"), tsv_row(COLUMNS), lambda entry: map(tsv_row, _cells(entry))),
-    "csv": Format((".csv",), ",".join(COLUMNS) + "\n", _csv_rows),
-    "jsonl": Format((".jsonl",), "", _json_rows),
-}
-
-
-def check_output(path: Path, given: str | None = None) -> str:
-    """The format named, or the one that the file's ending says.
-
-    Unknown formats raise, and so does a path that no dictionary can be written to.
-    """
-    ending = path.suffix.lower()
-    by_ending = {known: name for name, one in FORMATS.items() for known in one.endings}
-    if given is None and ending and ending not in by_ending:
-        raise InputError(
-            f"{path} ends in {ending}, which no dictionary format has; there are "
-            f"{', '.join(by_ending)} (--format writes any of {', '.join(FORMATS)} to any name)"
+    def reverse(self) -> Entry:
+        """The same pair from target to source."""
+        return Entry(
+            self.target,
+            self.source,
+            self.back_confidence,
+            seed=self.seed,
+            back_confidence=self.confidence,
+            verdict=self.verdict if not self.correction else "",
+            note=self.note,
         )
-    name = (given or by_ending.get(ending, "tsv")).lower()
-    if name not in FORMATS:
-        raise InputError(f"there is no format {name!r}; there are {', '.join(FORMATS)}")
-    if path.is_dir() or is_special(path):
-        raise FileError(path, "is no regular file; expected the name of a dictionary file")
-    check_writable(path)
-    return name
+
+
+COLUMNS = tuple(one.name for one in fields(Entry))
+
+
+def _today() -> str:
+    return datetime.now(timezone.utc).date().isoformat()
 
 
 @dataclass(frozen=True)
-class InducedFile:
-    """What ``induce`` wrote."""
+class About:
+    """Where a dictionary comes from."""
 
-    path: Path
-    words: int
-    translated: int
-    entries: int
-    resumed_at: int = 0
+    source: str = ""
+    """BCP 47 tag; empty if the language is not known."""
+    target: str = ""
+    vectors: tuple[str, str] = ("", "")
+    seeds: int = 0
+    method: str = ""
+    date: str = field(default_factory=_today)
+    tool: str = "blicer"
+    version: str = __version__
+
+    @property
+    def tags(self) -> tuple[str, str]:
+        """Both languages, as formats that must name them need it."""
+        return self.source or "und", self.target or "und"
+
+    @property
+    def title(self) -> str:
+        return f"{'-'.join(self.tags)} by {self.tool}"
+
+    def lines(self) -> list[str]:
+        """The provenance in words."""
+        said = [f"{self.title} {self.version}, {self.date}; found by a machine, not checked"]
+        if any(self.vectors):
+            said.append(f"vectors: {'; '.join(self.vectors)}")
+        if self.method:
+            said.append(f"method: {self.method}; {self.seeds:,} seed pairs")
+        return said
+
+    def reverse(self) -> About:
+        turned = (self.vectors[1], self.vectors[0])
+        return replace(self, source=self.target, target=self.source, vectors=turned)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> About:
+        """What ``dataclasses.asdict`` gave; other keys are ignored."""
+        known = {one.name: values[one.name] for one in fields(cls) if one.name in values}
+        if "vectors" in known:
+            first, second = known["vectors"]
+            known["vectors"] = (str(first), str(second))
+        return cls(**known)
 
 
-def induce(
-    translator: Translator,
-    path: str | Path,
-    *,
-    words: int | None = None,
-    k: int = MOST,
-    min_confidence: float | None = None,
-    seeds_as_evidence: bool = False,
-    reverse: bool = False,
-    format: str | None = None,
-) -> InducedFile:
-    """Translate the most frequent words and write the dictionary to ``path``.
+class Dictionary:
+    """Entries in the order in which they are written, indexed by source word.
 
-    ``words``: how many (None: all). ``k``, ``min_confidence``, ``seeds_as_evidence`` and
-    ``reverse``: see ``Translator.translate_stream``. ``format``: one of ``FORMATS``; by default the
-    file's ending says.
+    >>> words = Dictionary([Entry("cat", "chat", 0.9), Entry("cat", "chatte", 0.4, rank=2)])
+    >>> [entry.target for entry in words["cat"]]
+    ['chat', 'chatte']
     """
-    path = followed(path)
-    format = check_output(path, format)
-    translator.check_request([], k, min_confidence)
-    side = translator.target if reverse else translator.source
-    vocabulary = side.words[: len(side.words) if words is None else words]
-    asked = {
-        "reverse": reverse,
-        "min_confidence": min_confidence,
-        "seeds_as_evidence": seeds_as_evidence,
-    }
-    settings = {
-        "translator": digest(
-            translator.to_dict(), list(translator.source.words), list(translator.target.words)
-        ),
-        "words": len(vocabulary),
-        "k": k,
-        **asked,
-        "format": format,
-    }
-    _, header, rows = FORMATS[format]
-    partial = PartialFile(path, settings)
-    state = partial.resume() or {"words": 0, "translated": 0, "entries": 0, "bytes": 0}
-    start = state["words"]
-    if not start:
-        partial.append(header, state)
-    if start:
-        note(f"{path}: going on after {start} of {len(vocabulary)} words")
-    with task("translating", len(vocabulary)) as running:
-        running.advance(start)
-        for first in range(start, len(vocabulary), WORDS_A_STEP):
-            some = vocabulary[first : first + WORDS_A_STEP]
-            found = translator.translate(some, k, **asked)
-            state["words"] = first + len(some)
-            state["translated"] += sum(bool(entry.candidates) for entry in found)
-            state["entries"] += sum(len(entry.candidates) for entry in found)
-            partial.append("".join(line for entry in found for line in rows(entry)), state)
-            running.advance(len(some))
-    partial.finish()
-    return InducedFile(path, len(vocabulary), state["translated"], state["entries"], start)
 
+    def __init__(
+        self, entries: Iterable[Entry], about: About | None = None, *, asked: int | None = None
+    ) -> None:
+        self.entries = list(entries)
+        self.about = about or About()
+        self.asked = len(self.words) if asked is None else asked
+        """How many words were to be translated."""
+        self.inflected: dict[str, str] = {}
+        """Other words of the source language that are forms of a headword, and of which."""
 
-class PartialFile:
-    """A file that is being written, and how far it is valid."""
+    @cached_property
+    def words(self) -> dict[str, list[Entry]]:
+        """The translations of each source word; source words in order of appearance."""
+        grouped: dict[str, list[Entry]] = {}
+        for entry in self.entries:
+            grouped.setdefault(entry.source, []).append(entry)
+        return grouped
 
-    def __init__(self, path: Path, settings: dict[str, Any]) -> None:
-        self.path, self.settings = path, settings
-        self.partial = path.with_name(path.name + ".partial")
-        self.state_file = path.with_name(path.name + ".partial.json")
+    def __len__(self) -> int:
+        return len(self.entries)
 
-    def resume(self) -> dict[str, int] | None:
-        """The state of an earlier run with these settings, if there is one."""
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self.entries)
+
+    def __getitem__(self, word: str) -> list[Entry]:
+        if word not in self.words:
+            raise KeyError(f"{word!r} is not among the {len(self.words):,} words")
+        return self.words[word]
+
+    def __contains__(self, word: object) -> bool:
+        return word in self.words
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Dictionary) and self.entries == other.entries
+
+    def __repr__(self) -> str:
+        pair = "-".join(self.about.tags)
+        return f"Dictionary({pair}, {len(self):,} entries for {len(self.words):,} words)"
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><td>{html.escape(entry.source)}</td><td>{html.escape(entry.target)}</td>"
+            f"<td>{'' if entry.confidence is None else f'{entry.confidence:.2f}'}</td></tr>"
+            for entry in self.entries[:_SHOWN]
+        )
+        head = "<tr><th>source</th><th>target</th><th>confidence</th></tr>"
+        more = f"<p>… {len(self) - _SHOWN:,} more</p>" if len(self) > _SHOWN else ""
+        return f"<p>{html.escape(repr(self))}</p><table>{head}{rows}</table>{more}"
+
+    # -- parts --------------------
+
+    def best(self, k: int | None = None, min_confidence: float | None = None) -> Dictionary:
+        """Only the first ``k`` translations of each word that are at least that sure."""
+        kept = [
+            entry
+            for entry in self.entries
+            if (k is None or entry.rank <= k)
+            and (min_confidence is None or (entry.surest or 0.0) >= min_confidence)
+        ]
+        return self.of(kept)
+
+    def of(self, entries: Iterable[Entry]) -> Dictionary:
+        """Other entries with the same provenance."""
+        found = Dictionary(entries, self.about, asked=self.asked)
+        found.inflected = {form: head for form, head in self.inflected.items() if head in found}
+        return found
+
+    def reverse(self) -> Dictionary:
+        """The same pairs from target to source, in order of the target words' appearance."""
+        grouped: dict[str, list[Entry]] = {}
+        for entry in self.entries:
+            grouped.setdefault(entry.target, []).append(entry.reverse())
+        ranked = (
+            replace(entry, rank=rank)
+            for group in grouped.values()
+            for rank, entry in enumerate(group, start=1)
+        )
+        return Dictionary(ranked, self.about.reverse())
+
+    @property
+    def is_reviewed(self) -> bool:
+        """Whether an editor has filled in anything."""
+        return any(entry.verdict or entry.correction or entry.note for entry in self.entries)
+
+    @property
+    def is_two_way(self) -> bool:
+        return any(entry.back_confidence is not None for entry in self.entries)
+
+    def curated(self) -> tuple[Lexicon, Lexicon]:
+        """What an editor decided: pairs that are right (or corrected), and pairs that are wrong.
+
+        An entry without a verdict is neither; one with a correction was wrong as it stood, unless
+        it was accepted too.
+        """
+        right, wrong = [], []
+        for entry in self.entries:
+            if entry.correction:
+                right.append((entry.source, entry.correction))
+            if entry.is_accepted:
+                right.append((entry.source, entry.target))
+            elif (entry.is_rejected or entry.correction) and entry.correction != entry.target:
+                wrong.append((entry.source, entry.target))
+        return Lexicon(dict.fromkeys(right)), Lexicon(dict.fromkeys(wrong))
+
+    # -- tables, files --------------------
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Every entry as a dictionary of its columns."""
+        for entry in self.entries:
+            yield dict(zip(COLUMNS, astuple(entry), strict=True)) | {"forms": list(entry.forms)}
+
+    def to_pandas(self) -> Any:
+        """A pandas data frame, one row an entry."""
         try:
-            kept = read_json(self.state_file)
-            if kept["settings"] == self.settings and (
-                self.partial.stat().st_size >= kept["state"]["bytes"]
-            ):
-                return dict(kept["state"])
-        except (FileError, OSError, KeyError, TypeError):
-            pass  # none, or damaged
-        return None
+            import pandas
+        except ImportError as error:
+            raise MissingDependency("pandas", "to_pandas", "tables") from error
+        return pandas.DataFrame(self.rows(), columns=list(COLUMNS))
 
-    def append(self, text: str, state: dict[str, int]) -> None:
-        """Write after the valid part and record ``state``, all of which is valid then."""
-        content = text.encode("utf-8", "replace")
+    def to_polars(self) -> Any:
+        """A polars data frame, one row an entry."""
         try:
-            with self.partial.open("r+b" if state["bytes"] else "wb") as file:
-                file.truncate(state["bytes"])
-                file.seek(state["bytes"])
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError as error:
-            raise FileError(self.partial, f"cannot be written ({error.strerror})") from error
-        state["bytes"] += len(content)
-        write_json(self.state_file, {"settings": self.settings, "state": state})
+            import polars
+        except ImportError as error:
+            raise MissingDependency("polars", "to_polars", "tables") from error
+        text, number = polars.String, polars.Float64
+        types: Any = dict.fromkeys(COLUMNS, text) | {
+            "confidence": number,
+            "score": number,
+            "back_confidence": number,
+            "rank": polars.Int64,
+            "seed": polars.Boolean,
+            "forms": polars.List(text),
+        }
+        return polars.DataFrame(self.rows(), schema=types)
 
-    def finish(self) -> None:
-        try:
-            os.replace(self.partial, self.path)
-        except OSError as error:
-            raise FileError(self.path, f"cannot be written ({error.strerror})") from error
-        self.state_file.unlink(missing_ok=True)
+    def save(self, path: str | Path, format: str | None = None, *, review: bool = False) -> None:
+        """Write the dictionary.
+
+        ``format``: one of ``blicer.formats.FORMATS``; by default the file's ending says.
+        ``review``: tables get columns for an editor (``REVIEW``), which ``load`` reads back.
+        """
+        path = Path(path)
+        name = formats.check_output(path, format)
+        if review and name not in formats.REVIEWED:
+            raise InputError(
+                f"{name} has no columns for an editor; there are {', '.join(formats.REVIEWED)}"
+            )
+        options = {"review": review or self.is_reviewed} if name in formats.REVIEWED else {}
+        check_writable(path)
+        formats.writer(name)(path, self, **options)
+
+    @classmethod
+    def load(cls, path: str | Path, format: str | None = None) -> Dictionary:
+        """Read a dictionary that ``save`` wrote, or any table of word pairs (see ``Lexicon.load``).
+
+        ``format``: one of those with a reader; by default the file's ending says.
+        """
+        path = Path(path)
+        if not path.is_file():
+            raise FileError(path, "is no file" if path.exists() else "does not exist")
+        found: Dictionary = formats.reader(path, format)(path)
+        for entry in found:
+            if entry.verdict.strip() and not (entry.is_accepted or entry.is_rejected):
+                raise FileError(
+                    path,
+                    f"{entry.source} - {entry.target} has the verdict {entry.verdict!r}; expected "
+                    "accept, reject, or nothing",
+                )
+        return found
+
+
+def merged(forward: Dictionary, backward: Dictionary) -> Dictionary:
+    """Both directions as one dictionary: pairs found from both sides first, then the others.
+
+    ``confidence`` is that of the forward direction, ``back_confidence`` of the other; each group is
+    sorted by the surer of the two.
+    """
+    back = {(entry.target, entry.source): entry for entry in backward}
+    pairs: list[tuple[bool, Entry]] = []  # whether it was found from both sides
+    for entry in forward:
+        other = back.pop((entry.source, entry.target), None)
+        sure = other.confidence if other is not None else None
+        pairs.append((other is not None, replace(entry, back_confidence=sure)))
+    for (source, target), entry in back.items():
+        turned = Entry(source, target, score=entry.score, seed=entry.seed)
+        pairs.append((False, replace(turned, back_confidence=entry.confidence)))
+    pairs.sort(key=lambda pair: (not pair[0], -(pair[1].surest or 0.0)))
+    ranks: dict[str, int] = {}
+    entries = []
+    for _, entry in pairs:
+        ranks[entry.source] = ranks.get(entry.source, 0) + 1
+        entries.append(replace(entry, rank=ranks[entry.source]))
+    found = Dictionary(entries, forward.about, asked=forward.asked + backward.asked)
+    found.inflected = {form: head for form, head in forward.inflected.items() if form not in found}
+    return found
+
+
+def provenance(about: About) -> dict[str, Any]:
+    """The provenance as JSON has it."""
+    return asdict(about)

@@ -194,6 +194,7 @@ def _attempt(url: str, part: Part, check: Check, timeout: float) -> None:
 def _receive(response: Any, part: Part, check: Check) -> None:
     size = part.size
     total, next_look = part.length and part.length // _MEGABYTE, size + _MEGABYTE
+    part.path.unlink() if part.path.is_symlink() else None
     with part.path.open("ab") as file, progress.task(f"{part.target.name}, MB", total) as bar:
         if fcntl is not None:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

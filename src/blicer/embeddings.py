@@ -13,7 +13,7 @@ import numpy as np
 from blicer import progress
 from blicer.errors import InputError
 from blicer.io.cache import cached_load
-from blicer.io.matrices import write_safetensors
+from blicer.io.matrices import map_safetensors, write_safetensors
 from blicer.io.text import write_text
 from blicer.io.vectors import LoadReport, load
 from blicer.languages import validate_tag
@@ -75,6 +75,7 @@ class Embeddings:
         language: str | None = None,
         cache: bool = True,
         vocabulary: str | Path | None = None,
+        checked: bool = False,
     ) -> Embeddings:
         """Read a vector file; its format is recognised from its content.
 
@@ -85,12 +86,15 @@ class Embeddings:
         ``language``: BCP 47 tag (default: what the file says, if it does).
         ``cache``: keep parsed vectors in the cache folder, from which the next load maps them.
         ``vocabulary``: word list of a matrix file (default: found beside it).
+        ``checked``: the file is known to be as ``save`` wrote it, and is not looked through.
         """
         if max_words is not None and max_words < 1:
             raise InputError(f"max_words must be at least 1, found {max_words}")
         if language is not None:
             validate_tag(language)  # before the work
         found = None if vocabulary is None else Path(vocabulary)
+        if checked:
+            return cls._trusted(*map_safetensors(Path(path))[:2], language, LoadReport())
         read = cached_load if cache else load
         words, vectors, report = read(Path(path), max_words, lowercase, found)
         for line in report.lines():

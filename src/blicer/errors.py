@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import reprlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 EXIT_FAILURE = 1
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130
+EXIT_TERMINATED = 143
 
 
 class BlicerError(Exception):
@@ -34,21 +34,20 @@ class FileError(InputError):
         self.line = line
 
 
+def expect(name: str, value: object, *kinds: type, hint: str = "") -> None:
+    """An argument of another type raises ``InputError``, which names both."""
+    if not isinstance(value, kinds):
+        wanted = " or ".join("None" if one is type(None) else one.__name__ for one in kinds)
+        found = "None" if value is None else f"a {type(value).__name__}"
+        raise InputError(f"{name} is {found}; expected {wanted}{hint and f' ({hint})'}")
+
+
 class MissingDependency(BlicerError, ImportError):
     """An optional package is needed; says which install fixes it."""
 
     def __init__(self, package: str, purpose: str, extra: str | None = None) -> None:
         what = f"blicer[{extra}]" if extra else package
         super().__init__(f"{purpose} needs the package '{package}': pip install '{what}'")
-
-
-def check_type(name: str, value: object, kind: type, *, optional: bool = False) -> None:
-    """An argument of another type raises ``InputError``, which says how to make the right one."""
-    if isinstance(value, kind) or (optional and value is None):
-        return
-    how = f" (blicer.{kind.__name__}.load reads one)" if hasattr(kind, "load") else ""
-    found = f"{type(value).__name__} {reprlib.repr(value)}"
-    raise InputError(f"{name} is the {found}; expected {kind.__name__}{how}")
 
 
 @contextmanager

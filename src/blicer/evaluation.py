@@ -8,7 +8,6 @@ tests are bootstraps over query words. Scores are fractions; tables show per cen
 from __future__ import annotations
 
 import math
-import reprlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,7 +19,7 @@ from rich.table import Table
 
 from blicer import metrics
 from blicer.breakdown import GROUPS, word_groups
-from blicer.errors import InputError, check_type, needed
+from blicer.errors import InputError, expect, needed
 from blicer.lexicon import Lexicon, Vocabulary, find_words, html_table
 from blicer.metrics import FIGURES, Answers, Bin
 
@@ -380,10 +379,12 @@ def evaluate(
     ``bootstrap``: draws for the 95 % intervals (0: no intervals). ``seed``: of those draws.
     ``min_confidence``: precision, recall and F1 count the entries that are at least as sure.
     """
-    check_type("lexicon", lexicon, Lexicon)
+    expect("lexicon", lexicon, Lexicon, hint="blicer.Lexicon.load reads a file")
     if not all(hasattr(system, name) for name in ("source", "target", "gold_ranks")):
-        found = f"{type(system).__name__} {reprlib.repr(system)}"
-        raise InputError(f"system is the {found}; expected a Space or a Translator")
+        found = type(system).__name__
+        raise InputError(f"system is a {found}; expected a Space or a Translator")
+    expect("bootstrap", bootstrap, int)
+    expect("min_confidence", min_confidence, int, float)
     if bootstrap < 0:
         raise InputError(f"bootstrap={bootstrap}: expected a number of draws, 0 or more")
     if not 0.0 <= min_confidence <= 1.0:

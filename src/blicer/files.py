@@ -1,27 +1,46 @@
 """Atomic writes: a reader sees the old file or the whole new one, never half of it.
 
 What is written through a link goes to where the link leads; a pipe or a device is written to as
-it is. A folder of ours lists what it holds, so that nothing else is lost when it is replaced.
+it is, and ``-`` and ``/dev/stdout`` are standard output. A folder of ours lists what it holds, so
+that nothing else is lost when it is replaced, with checksums, so that damage is found when it is
+read. ``locked`` keeps a second writer away.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
+import re
 import shutil
+import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 import platformdirs
+from safetensors import SafetensorError
 
 from blicer.errors import FileError
 
-LISTED = "files"
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+STANDARD_OUTPUT = 1  # its descriptor
+COMPRESSED = (".gz", ".zst")  # endings that ``open_output`` compresses by
+_OPEN_FILE = re.compile(r"/dev/(?:std(out|err)|fd/(\d+))|/proc/self/fd/(\d+)|-")
+LISTED, CHECKSUMS, SEAL, VERIFIED = "files", "sha256", "seal", "verified"
+LARGE = 1 << 20  # bytes from which a file is hashed once for each of its states, not on every load
+LARGEST_TEXT = 1 << 28  # bytes of a JSON or TOML file that are read
+_REMEMBERED = 2000  # verified states of large files
+_HELD: set[tuple[str, int]] = set()  # locks of this process, with the threads that have them
 _LITTER = (".DS_Store", "Thumbs.db", "desktop.ini")  # that file managers leave
 
 
@@ -29,8 +48,64 @@ _LITTER = (".DS_Store", "Thumbs.db", "desktop.ini")  # that file managers leave
 def _writing(path: Path) -> Iterator[None]:
     try:
         yield
-    except OSError as error:
-        raise FileError(path, f"cannot be written ({error.strerror or error})") from error
+    except BrokenPipeError:  # the reader of our output went away
+        raise
+    except (OSError, SafetensorError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise FileError(path, f"cannot be written ({reason})") from error
+
+
+def _open_mode(path: Path) -> None:
+    """Give a file or folder the mode that the user's umask says; temporary ones are private."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    mode = (0o777 if path.is_dir() else 0o666) & ~mask
+    if path.stat().st_mode & 0o777 != mode:
+        path.chmod(mode)
+
+
+@contextmanager
+def locked(path: str | Path) -> Iterator[None]:
+    """Keep ``path`` for this process; while another one has it this raises ``FileError``.
+
+    The lock is on ``.NAME.lock`` beside it and ends with the process, even with a killed one. Who
+    has it may ask again.
+    """
+    path = followed(path)
+    file = path.absolute().with_name(f".{path.absolute().name}.lock")
+    mine = (str(file), threading.get_ident())
+    if fcntl is None or mine in _HELD or is_special(path):
+        yield
+        return
+    with _writing(path):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        while True:
+            descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                owner = os.read(descriptor, 20).decode("ascii", "replace").strip()
+                os.close(descriptor)
+                who = f" (process {owner})" if owner.isdigit() else ""
+                raise FileError(
+                    path,
+                    f"is being written by another blicer{who}; wait for it, or choose another "
+                    "output",
+                ) from error
+            # Its last owner may have removed the file between our two calls.
+            if file.exists() and os.path.samestat(os.fstat(descriptor), file.stat()):
+                break
+            os.close(descriptor)
+    _HELD.add(mine)
+    try:
+        with suppress(OSError):  # a full disk; the lock holds all the same
+            os.truncate(descriptor, 0)
+            os.write(descriptor, f"{os.getpid()}\n".encode())
+        yield
+    finally:
+        _HELD.discard(mine)
+        file.unlink(missing_ok=True)
+        os.close(descriptor)
 
 
 @contextmanager
@@ -39,6 +114,12 @@ def atomic_write(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
     path = followed(path)
     text: Any = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
     with _writing(path):
+        if (opened := open_descriptor(path)) is not None:
+            # Opening it by its name would cut off what a file has that output is appended to.
+            sys.stdout.flush()
+            with open(os.dup(opened), mode, **text) as file:
+                yield file
+            return
         if is_special(path):
             with path.open(mode, **text) as file:
                 yield file
@@ -46,7 +127,7 @@ def atomic_write(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor, temporary = tempfile.mkstemp(".part", f".{path.name}.", path.parent)
         try:
-            os.fchmod(descriptor, 0o644)
+            _open_mode(Path(temporary))
             with open(descriptor, mode, **text) as file:
                 yield file
                 file.flush()
@@ -57,6 +138,35 @@ def atomic_write(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
 
 
 @contextmanager
+def open_output(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
+    """``atomic_write``, compressed if the name ends in ``.gz`` or ``.zst``.
+
+    Half a surrogate pair, which no file can hold, is written as a question mark.
+    """
+    with atomic_write(path, "wb") as raw:
+        ending = Path(path).suffix.lower()
+        packed: Any = raw
+        if ending == ".gz":
+            import gzip
+
+            packed = gzip.GzipFile("", "wb", fileobj=raw, mtime=0)
+        elif ending == ".zst":
+            import pyarrow
+
+            # It closes the file that it writes to; ``atomic_write`` still needs its own.
+            packed = pyarrow.CompressedOutputStream(os.fdopen(os.dup(raw.fileno()), "wb"), "zstd")
+        if "b" in mode:
+            yield packed
+        else:
+            text = io.TextIOWrapper(packed, "utf-8", errors="replace", newline="\n")
+            yield text
+            text.flush()
+            text.detach()
+        if packed is not raw:
+            packed.close()
+
+
+@contextmanager
 def atomic_folder(path: str | Path) -> Iterator[Path]:
     """Fill a temporary folder beside ``path``; it takes the place of ``path`` when complete."""
     path = followed(path)
@@ -64,8 +174,10 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(".part", f".{path.name}.", path.parent))
         try:
-            temporary.chmod(0o755)
+            _open_mode(temporary)
             yield temporary
+            for inside in temporary.rglob("*"):
+                _open_mode(inside)
             old = temporary.with_suffix(".old")
             if path.exists():
                 os.replace(path, old)
@@ -83,11 +195,25 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
 def followed(path: str | Path) -> Path:
     """The path that a link leads to; any other as it is."""
     path = Path(path)
+    if open_descriptor(path) is not None:
+        return path
     return Path(os.path.realpath(path)) if path.is_symlink() else path
+
+
+def open_descriptor(path: str | Path) -> int | None:
+    """The number of the open file that a name such as ``-`` or ``/dev/stdout`` stands for."""
+    if (match := _OPEN_FILE.fullmatch(str(path))) is None:
+        return None
+    stream, *numbers = match.groups()
+    return next(
+        (int(number) for number in numbers if number), 2 if stream == "err" else STANDARD_OUTPUT
+    )
 
 
 def is_special(path: Path) -> bool:
     """A pipe, a device or the like, which no file can take the place of."""
+    if open_descriptor(path) is not None:
+        return True
     return path.exists() and not path.is_file() and not path.is_dir()
 
 
@@ -126,12 +252,25 @@ def check_replaceable(folder: str | Path, marker: str, what: str) -> None:
 
 
 def write_marker(folder: Path, marker: str, values: dict[str, Any]) -> None:
-    """The file that tells a folder of ours, written last: it lists what else is in the folder."""
-    write_json(folder / marker, values | {LISTED: sorted(path.name for path in folder.iterdir())})
+    """The file that tells a folder of ours, written last: it lists what else is in the folder.
+
+    It has the SHA-256 of every file, in folders inside as well, and a hash of its own content.
+    """
+    checksums = {}
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        _open_mode(path)  # before its state is remembered
+        checksum = checksums[path.relative_to(folder).as_posix()] = file_sha256(path)
+        _remember(path, checksum)
+    listed = sorted(path.name for path in folder.iterdir())
+    values = json.loads(json.dumps(values | {LISTED: listed, CHECKSUMS: checksums}))
+    write_json(folder / marker, values | {SEAL: digest(values)})
 
 
 def read_marker(folder: Path, marker: str, format: str, version: int, what: str) -> dict[str, Any]:
-    """Content of the marker of a folder of ours; other formats and versions raise ``FileError``."""
+    """Content of the marker of a folder of ours; other formats and versions raise ``FileError``.
+
+    ``verified`` says whether there are checksums; they are compared.
+    """
     path = folder / marker
     if not path.is_file():
         raise FileError(folder, f"is not {what}: there is no {marker} in it")
@@ -141,7 +280,55 @@ def read_marker(folder: Path, marker: str, format: str, version: int, what: str)
     if values.get("version") != version:
         found = values.get("version")
         raise FileError(path, f"has version {found!r}; this blicer reads version {version}")
-    return values
+    verified = verify(folder, marker, values)
+    return values | {VERIFIED: verified}
+
+
+def verify(folder: Path, marker: str, values: dict[str, Any]) -> bool:
+    """Check what ``write_marker`` wrote, and take its checksums out of ``values``.
+
+    Damage raises ``FileError``. False: the folder has no checksums, as older versions wrote it.
+    """
+    path = folder / marker
+    if (seal := values.pop(SEAL, None)) is None and CHECKSUMS not in values:
+        return False
+    checksums = values.get(CHECKSUMS)
+    if not isinstance(checksums, dict) or digest(values) != seal:
+        raise FileError(path, "is damaged: it does not match its own checksum")
+    for name, expected in values.pop(CHECKSUMS).items():
+        file = folder / name
+        if not file.is_file():
+            raise FileError(file, f"is missing; {marker} lists it")
+        if not _remembered(file, expected):
+            if file_sha256(file) != expected:
+                raise FileError(file, f"is damaged: it does not match its checksum in {marker}")
+            _remember(file, expected)
+    return True
+
+
+def _memory(file: Path, checksum: str) -> Path | None:
+    """Where it is noted that this state of a large file has this checksum."""
+    state = file.stat()
+    if state.st_size < LARGE:
+        return None
+    times = (state.st_mtime_ns, state.st_ctime_ns)
+    key = digest([state.st_dev, state.st_ino, state.st_size, *times, checksum])
+    return cache_folder() / "verified" / key
+
+
+def _remembered(file: Path, checksum: str) -> bool:
+    memory = _memory(file, checksum)
+    return memory is not None and memory.exists()
+
+
+def _remember(file: Path, checksum: str) -> None:
+    with suppress(OSError):  # a cache never stops the work
+        if (memory := _memory(file, checksum)) is not None:
+            memory.parent.mkdir(parents=True, exist_ok=True)
+            memory.touch()
+            kept = sorted(memory.parent.iterdir(), key=lambda one: one.stat().st_mtime)
+            for old in kept[:-_REMEMBERED]:
+                old.unlink(missing_ok=True)
 
 
 def write_json(path: str | Path, value: Any) -> None:
@@ -158,11 +345,24 @@ def read_text_as(kind: str, parse: Callable[[str], Any], path: str | Path) -> An
     """``parse`` the content of a text file; its ``ValueError`` says that it is not ``kind``."""
     path = Path(path)
     try:
+        check_regular(path)
+        if path.stat().st_size > LARGEST_TEXT:
+            raise FileError(path, f"is larger than any {kind} file of ours")
         return parse(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise FileError(path, f"cannot be read ({error.strerror or error})") from error
+    except RecursionError as error:
+        raise FileError(path, f"is not {kind} that can be read: it is nested too deep") from error
     except ValueError as error:
+        if isinstance(error, FileError):
+            raise
         raise FileError(path, f"is not {kind} ({error})") from error
+
+
+def check_regular(path: Path) -> None:
+    """A pipe or a device, which may never end, raises ``FileError``."""
+    if is_special(path):
+        raise FileError(path, "is a pipe or a device; expected a regular file")
 
 
 def cache_folder() -> Path:

@@ -7,9 +7,10 @@ alike, so that their vectors are near. No seeds are needed, and no rules for any
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Iterable, Sequence
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,6 +24,7 @@ SHORTEST_STEM = 3
 FEWEST_STEMS = 15  # that must take both endings
 LEAST_SHARE = 0.06  # of the stems of either ending (their geometric mean) that take both
 LEAST_COSINE = 0.45
+FEW_ENDINGS = 20  # that are looked up one by one
 
 
 class Forms:
@@ -30,12 +32,32 @@ class Forms:
 
     def __init__(self, language: Embeddings) -> None:
         self.language = language
-        self.stems: defaultdict[str, set[str]] = defaultdict(set)
-        for word in language.words[:WORDS]:
+        self.vectors = np.asarray(language.vectors)  # rows of a memory map are slow to take
+        self.alternate = lru_cache(maxsize=100_000)(self._alternate)
+        self._looked_up: dict[str, set[str]] = {}
+
+    @cached_property
+    def stems(self) -> dict[str, set[str]]:
+        """The stems of every ending."""
+        stems: defaultdict[str, set[str]] = defaultdict(set)
+        for word in self.language.words[:WORDS]:
             for length in range(min(LONGEST, len(word) - SHORTEST_STEM) + 1):
                 cut = len(word) - length
-                self.stems[word[cut:]].add(word[:cut])
-        self.alternate = lru_cache(maxsize=100_000)(self._alternate)
+                stems[word[cut:]].add(word[:cut])
+        return stems
+
+    def stems_of(self, ending: str) -> set[str]:
+        """The stems of one ending; the table of all is made when many have been asked for."""
+        if ending not in self._looked_up:
+            if len(self._looked_up) >= FEW_ENDINGS:
+                return self.stems.get(ending, set())
+            longest = -len(ending) if ending else None
+            self._looked_up[ending] = {
+                word[:longest]
+                for word in self.language.words[:WORDS]
+                if word.endswith(ending) and len(word) >= SHORTEST_STEM + len(ending)
+            }
+        return self._looked_up[ending]
 
     def __call__(self, first: str, second: str) -> bool:
         """Whether two words share a stem, have endings that go together, and are used alike."""
@@ -45,14 +67,15 @@ class Forms:
             return False
         if max(map(len, rests)) > LONGEST or not self.alternate(*sorted(rests)):
             return False
-        rows = [self.language.lookup.get(word) for word in (first, second)]
-        if None in rows:
+        lookup = self.language.lookup
+        if first not in lookup or second not in lookup:
             return False
-        a, b = (np.asarray(self.language.vectors[row], np.float64) for row in rows)
-        return bool(np.dot(a, b) >= LEAST_COSINE * np.linalg.norm(a) * np.linalg.norm(b))
+        rows = [lookup[first], lookup[second]]
+        a, b = self.vectors[rows].astype(np.float64)
+        return bool(a @ b >= LEAST_COSINE * math.sqrt((a @ a) * (b @ b)))
 
     def _alternate(self, one: str, other: str) -> bool:
-        first, second = self.stems.get(one, set()), self.stems.get(other, set())
+        first, second = self.stems_of(one), self.stems_of(other)
         share = LEAST_SHARE * (len(first) * len(second)) ** 0.5
         return bool(len(first & second) >= max(FEWEST_STEMS, share))
 
@@ -73,6 +96,29 @@ class Forms:
             groups.append([place])
             alike.append(groups[-1])
         return groups
+
+    def of(self, headwords: Iterable[str]) -> dict[str, str]:
+        """Other words of the language that are forms of one of these, and of which (the first)."""
+        heads: dict[str, int] = {word: place for place, word in enumerate(headwords)}
+        by_stem: defaultdict[str, list[str]] = defaultdict(list)
+        for word in heads:
+            for stem in _stems(word):
+                by_stem[stem].append(word)
+        found = {}
+        for word in self.language.words:
+            if word in heads:
+                continue
+            near = {head for stem in _stems(word) for head in by_stem.get(stem, ())}
+            fitting = (
+                head for head in sorted(near, key=lambda one: heads[one]) if self(head, word)
+            )
+            if (head := next(fitting, None)) is not None:
+                found[word] = head
+        return found
+
+
+def _stems(word: str) -> list[str]:
+    return [word[:cut] for cut in range(max(SHORTEST_STEM, len(word) - LONGEST), len(word) + 1)]
 
 
 def _common_prefix(one: str, other: str) -> int:

@@ -178,6 +178,10 @@ class Lexicon:
 
     def reverse(self) -> Lexicon:
         """The same pairs, target first."""
+        return self._reversed
+
+    @cached_property
+    def _reversed(self) -> Lexicon:
         return Lexicon((target, source) for source, target in self.listed())
 
     def without(self, other: Lexicon) -> Lexicon:

@@ -21,6 +21,7 @@ from blicer.scorers.retrieval import Retrieved
 
 if TYPE_CHECKING:
     from blicer.align.space import Space
+    from blicer.neighbours.retriever import Neighbours
     from blicer.scorers import Scorer
     from blicer.training_pairs import Scaling
 
@@ -67,6 +68,19 @@ def score_candidates(
     """Retrieve ``n_cand`` candidates by CSLS and let every scorer score them (None: zeros)."""
     queries = np.asarray(queries, dtype=np.int64)
     found = space.retriever.search(n_cand, queries, reverse=reverse)
+    return score_found(space, scaling, scorers, queries, found, reverse=reverse)
+
+
+def score_found(
+    space: Space,
+    scaling: Scaling,
+    scorers: Sequence[Scorer | None],
+    queries: Ints,
+    found: Neighbours,
+    *,
+    reverse: bool = False,
+) -> CandidateScores:
+    """Let every scorer score candidates that were found before (None: zeros)."""
     parts = np.zeros((*found.indices.shape, 1 + len(scorers)))
     parts[..., 0] = scaling(found.scores)
     if scorers:

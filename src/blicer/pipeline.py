@@ -27,7 +27,7 @@ import torch
 from numpy.typing import NDArray
 
 from blicer.align import aligner_class
-from blicer.align.base import Aligner, Masks, seed_indices, unit_
+from blicer.align.base import Aligner, Masks, check_sides, seed_indices, unit_
 from blicer.align.space import Space
 from blicer.align.two_view import encoder_view, fixed_weights, side_by_side
 from blicer.align.vecmap import VecMap
@@ -35,7 +35,7 @@ from blicer.calibration import Absent, Calibration, calibrate
 from blicer.config import AUTO, TRAINING, Config
 from blicer.embeddings import Embeddings
 from blicer.encoders.loading import encoder_version
-from blicer.errors import BlicerError, InputError, check_type
+from blicer.errors import BlicerError, InputError, expect
 from blicer.expectations import advice, expected, suspects
 from blicer.files import digest
 from blicer.languages import language_name
@@ -179,11 +179,10 @@ def train(
     ``names``: what the languages call themselves, where their tags do not tell.
     ``work_dir``: a folder that caches finished stages; by default nothing is cached.
     """
-    check_type("source", source, Embeddings)
-    check_type("target", target, Embeddings)
-    others = {"seeds": (seeds, Lexicon), "wrong": (wrong, Lexicon), "config": (config, Config)}
-    for name, (value, kind) in {**others, "space": (space, Space)}.items():
-        check_type(name, value, kind, optional=True)
+    check_sides(source, target, seeds)
+    for name, value, kind in (("wrong", wrong, Lexicon), ("config", config, Config)):
+        expect(name, value, kind, type(None))
+    expect("space", space, Space, type(None))
     config = config or Config.for_seeds(len(seeds or ()))
     how: dict[str, Any] = {"space": space, "names": names, "work_dir": work_dir}
     return prepare(source, target, seeds, config, wrong=wrong, **how).translator()

@@ -5,6 +5,7 @@ A bar needs a terminal, and appears only once work has gone on for a moment.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from rich import progress as rich
 from rich.console import Console
 
 SHOW_AFTER_SECONDS = 1.0
+_STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 console = Console(stderr=True, highlight=False)
 _enabled = False
@@ -34,10 +36,18 @@ def enable(on: bool = True) -> None:
     _enabled = on
 
 
+def printable(text: str) -> str:
+    """The text with what would steer a terminal, or turn its writing round, written out.
+
+    Words come from files of strangers.
+    """
+    return _STEERING.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
 def note(message: str) -> None:
     """Print something that the user should know (what was dropped, what was chosen)."""
     if _enabled:
-        console.print(message, markup=False, soft_wrap=True)
+        console.print(printable(message), markup=False, soft_wrap=True)
 
 
 class Task:

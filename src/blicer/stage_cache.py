@@ -1,19 +1,30 @@
-"""On-disk cache of pipeline stages: folders named after a hash of all their inputs.
+"""On-disk caches, keyed by a hash of all inputs: of pipeline stages, and of arrays.
 
 The same work is never done twice: not after a kill, not by another run that shares the folder.
 """
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
 from blicer.errors import FileError
-from blicer.files import digest
+from blicer.files import atomic_write, cache_folder, digest
+from blicer.progress import note
+
+FOLDERS_KEPT = 10  # of each kind in the user's cache, the last used
+_CHECK = 32  # digits of the hash that a file of arrays begins with
 
 # Names of stages, with the files that stand beside them (checkpoints, temporary folders).
 _STAGE = re.compile(r"\.?(?:(?:space|rounds|reranker|c2)-)?[0-9a-f]{16,24}(?:\..*)?")
@@ -62,3 +73,68 @@ def stage(folder: Path | None) -> Iterator[None]:
     log = _LOG.get()
     if log is not None and folder is not None:
         log.append(folder)
+
+
+class ArrayCache:
+    """Arrays by name, in the user's cache folder: whole and as they were saved, or absent.
+
+    ``key`` is the hash of all that the arrays depend on. Several processes may share the folder.
+    """
+
+    def __init__(self, kind: str, key: str) -> None:
+        self.folder = cache_folder() / kind / key
+        self.usable = True
+        if not self.folder.is_dir():
+            _forget_oldest(self.folder.parent)
+
+    def rows(
+        self, name: str, count: int, compute: Callable[[int, int], dict[str, NDArray[Any]]]
+    ) -> dict[str, NDArray[Any]]:
+        """The first ``count`` rows of the arrays of this name.
+
+        ``compute(start, stop)`` gives those that were never asked for, which are kept then.
+        """
+        arrays = self._load(name)
+        ready = min(map(len, arrays.values()), default=0)
+        if ready < count:
+            new = compute(ready, count)
+            old = arrays if ready else {key: rows[:0] for key, rows in new.items()}
+            arrays = {key: np.concatenate([old[key], rows]) for key, rows in new.items()}
+            self._save(name, arrays)
+        return {key: one[:count] for key, one in arrays.items()}
+
+    def _load(self, name: str) -> dict[str, NDArray[Any]]:
+        """No arrays if there are none, or if the file is damaged."""
+        try:
+            content = (self.folder / name).read_bytes()
+            os.utime(self.folder)
+        except OSError:
+            return {}
+        if digest(content[_CHECK:], length=_CHECK).encode() != content[:_CHECK]:
+            return {}
+        try:
+            arrays: dict[str, NDArray[Any]] = load(content[_CHECK:])
+        except SafetensorError:  # of another version
+            return {}
+        return arrays
+
+    def _save(self, name: str, arrays: dict[str, NDArray[Any]]) -> None:
+        """A folder that cannot be written to is said once."""
+        if not self.usable:
+            return
+        content = save({key: np.ascontiguousarray(one) for key, one in arrays.items()})
+        try:
+            with atomic_write(self.folder / name, "wb") as file:
+                file.write(digest(content, length=_CHECK).encode() + content)
+        except FileError as error:
+            self.usable = False
+            note(f"{error}; scores are not kept for the next time")
+
+
+def _forget_oldest(parent: Path) -> None:
+    try:
+        folders = sorted(parent.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
+    except OSError:  # there is none yet, or another process removes some
+        return
+    for folder in folders[FOLDERS_KEPT - 1 :]:
+        shutil.rmtree(folder, ignore_errors=True)

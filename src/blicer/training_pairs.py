@@ -52,7 +52,10 @@ class Scaling:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Scaling:
-        return cls(float(values["slope"]), float(values["intercept"]))
+        slope, intercept = float(values["slope"]), float(values["intercept"])
+        if not np.isfinite([slope, intercept]).all():
+            raise ValueError(f"a scaling of slope {slope} and intercept {intercept}")
+        return cls(slope, intercept)
 
 
 def fit_scaling(*pool: npt.NDArray[np.floating[Any]]) -> Scaling:

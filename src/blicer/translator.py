@@ -6,9 +6,9 @@ Candidates come from CSLS, every scorer scores them, and the mixed score ranks t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
@@ -16,17 +16,21 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from blicer import __version__
 from blicer.align.space import Space
 from blicer.calibration import Calibration, doubts
 from blicer.config import MOST
 from blicer.crossencoder.scoring import best_first
+from blicer.dictionary import About, Dictionary, Entry, merged
 from blicer.errors import FileError, InputError
 from blicer.expressions import PART_TRANSLATIONS, compose, parts_of
-from blicer.files import atomic_folder, check_replaceable, read_marker, write_marker
+from blicer.files import atomic_folder, check_replaceable, digest, read_marker, write_marker
 from blicer.forms import Forms
 from blicer.lexicon import Lexicon, find_words, html_table
 from blicer.mixing import CSLS, Mixture, pair_words, score_candidates
-from blicer.scorers import Scorer, load_scorer
+from blicer.progress import task
+from blicer.scorers import Scorer, contents, load_scorer, save_scorers
+from blicer.stage_cache import ArrayCache
 from blicer.training_pairs import Scaling
 
 if TYPE_CHECKING:
@@ -36,6 +40,7 @@ FORMAT, VERSION = "blicer-translator", 1
 DESCRIPTION = "translator.json"
 
 QUERIES_AT_ONCE = 512
+MOST_CANDIDATES = 100_000  # of a word, in a file
 _UNCALIBRATED = "this translator has no calibration"
 _TRAIN_AGAIN = "train it with held-out seeds (holdout above 0)"
 
@@ -83,6 +88,8 @@ class Ranking:
     indices: NDArray[np.int64]
     scores: NDArray[np.float64]
     confidence: NDArray[np.float64] | None
+    parts: NDArray[np.float64]
+    """(queries, candidates, scores): every score, in the mixture's order; 0 if of weight 0."""
 
     def candidates(self, language: Embeddings) -> Iterator[list[Candidate]]:
         """All candidates of each query, words of ``language``."""
@@ -157,6 +164,7 @@ class Translator:
             np.take_along_axis(scores.indices, order, axis=1),
             np.take_along_axis(mixed, order, axis=1),
             confidence,
+            np.take_along_axis(scores.parts, order[..., None], axis=1),
         )
 
     def gold_ranks(
@@ -242,6 +250,19 @@ class Translator:
         come first, as given. Forms of one lemma count as one translation. An expression that is not
         in the vocabulary is composed of its parts if they are (``expressions.compose``).
         """
+        rank = partial(self.rank, reverse=reverse)
+        yield from self._answers(words, k, rank, reverse, min_confidence, seeds_as_evidence)
+
+    def _answers(
+        self,
+        words: Sequence[str],
+        k: int,
+        rank: Callable[[list[int]], Ranking],
+        reverse: bool,
+        min_confidence: float | None,
+        seeds_as_evidence: bool,
+    ) -> Iterator[Translation]:
+        """``translate_stream`` with rankings from ``rank``."""
         self.check_request(words, k, min_confidence)
         words = [word.strip() for word in words]
         judged = (self.seeds, self.wrong)
@@ -253,8 +274,7 @@ class Translator:
         for start in range(0, len(words), QUERIES_AT_ONCE):
             some = list(words[start : start + QUERIES_AT_ONCE])
             rows = _find(some, asked)
-            ranking = self.rank([rows[word] for word in some if word in rows], reverse=reverse)
-            answers = ranking.candidates(offered)
+            answers = rank([rows[word] for word in some if word in rows]).candidates(offered)
             for word in some:
                 bad = _of(wrong, word)
                 found = (
@@ -309,6 +329,86 @@ class Translator:
         if min_confidence > 0 and self.calibration is None:
             raise InputError(f"{_UNCALIBRATED}, so min_confidence means nothing: {_TRAIN_AGAIN}")
 
+    # -- whole dictionaries --------------------
+
+    def induce(
+        self,
+        words: int | None = None,
+        k: int = MOST,
+        *,
+        reverse: bool = False,
+        both: bool = False,
+        min_confidence: float | None = None,
+        seeds_as_evidence: bool = False,
+    ) -> Dictionary:
+        """The dictionary of the most frequent words.
+
+        ``words``: how many (by default all). ``both``: both directions as one dictionary; pairs
+        that are found from both sides come first. For the others see ``translate_stream``. Scores
+        are kept in the cache folder, so that the same words are never scored twice, not after a
+        kill and not for other options.
+        """
+        self.check_request([], k, min_confidence)
+        if both and reverse:
+            raise InputError("a dictionary of both directions has no reverse: ask for either")
+        if both:
+            how: Any = {"min_confidence": min_confidence, "seeds_as_evidence": seeds_as_evidence}
+            return merged(*(self.induce(words, k, reverse=back, **how) for back in (False, True)))
+        side = self.target if reverse else self.source
+        vocabulary = side.words[: len(side) if words is None else words]
+        rank = partial(self.rank_kept, reverse=reverse)
+        answers = self._answers(vocabulary, k, rank, reverse, min_confidence, seeds_as_evidence)
+        entries = []
+        with task("translating", len(vocabulary)) as running:
+            for answer in answers:
+                running.advance()
+                for place, one in enumerate(answer.candidates, start=1):
+                    numbers = (one.confidence, one.score, place, one.seed, one.forms)
+                    entries.append(Entry(answer.word, one.word, *numbers))
+        forms = self.target_forms if reverse else self.source_forms
+        about = self.about.reverse() if reverse else self.about
+        found = Dictionary(entries, about, asked=len(vocabulary))
+        found.inflected = forms.of(found.words)
+        return found
+
+    def rank_kept(self, queries: Sequence[int], *, reverse: bool = False) -> Ranking:
+        """``rank`` for neighbouring rows of one block; what was ranked before is in the cache."""
+        block, start = divmod(queries[0], QUERIES_AT_ONCE)
+        first = queries[0] - start
+
+        def compute(begin: int, end: int) -> dict[str, NDArray[Any]]:
+            found = self.rank(np.arange(first + begin, first + end), reverse=reverse)
+            return {key: value for key, value in vars(found).items() if value is not None}
+
+        name = f"{'backward' if reverse else 'forward'}-{block:06}"
+        kept: Any = self.kept.rows(name, start + len(queries), compute)
+        kept = {key: rows[start:] for key, rows in kept.items()}
+        return Ranking(**{"confidence": None} | kept)
+
+    @cached_property
+    def kept(self) -> ArrayCache:
+        """Rankings of this translator that were computed before, in any process."""
+        ours = self.to_dict()
+        settings = [ours[key] for key in ("mixture", "scaling", "calibration", "n_cand")]
+        vectors = [np.asarray(side.vectors) for side in (self.source, self.target)]
+        words = ["\n".join(side.words) for side in (self.source, self.target)]
+        parts = [__version__, self.space.k_csls, settings, contents(self.scorers)]
+        return ArrayCache("scores", digest(parts, *vectors, *words))
+
+    @property
+    def about(self) -> About:
+        """Where this translator's dictionaries come from."""
+        names = self.details.get("vectors", {}).get("files", ["", ""])
+        sides = zip((self.source, self.target), map(Path, names), strict=True)
+        first, second = (f"{path.name} ({len(side):,} words)".strip() for side, path in sides)
+        return About(
+            self.source.language or "",
+            self.target.language or "",
+            vectors=(first, second),
+            seeds=self.details.get("seeds", len(self.seeds)),
+            method=f"{self.space.method}; {self.mixture}",
+        )
+
     # -- saving and loading --------------------
 
     def save(self, path: str | Path) -> None:
@@ -316,10 +416,7 @@ class Translator:
         check_replaceable(path, DESCRIPTION, "a translator")
         with atomic_folder(path) as folder:
             self.space.save(folder / "space")
-            scorers = []
-            for scorer in self.scorers:
-                save = getattr(scorer, "save", None)
-                scorers.append({"name": scorer.name, **(save(folder) if save else {})})
+            scorers = save_scorers(self.scorers, folder)
             write_marker(folder, DESCRIPTION, self.to_dict() | {"scorers": scorers})
 
     def to_dict(self) -> dict[str, Any]:
@@ -350,12 +447,12 @@ class Translator:
                 Mixture.from_dict(values["mixture"]),
                 Scaling.from_dict(values["scaling"]),
                 calibration=Calibration.from_dict(calibration) if calibration else None,
-                n_cand=int(values["n_cand"]),
+                n_cand=_candidates(values["n_cand"]),
                 details=values["details"],
                 seeds=_lexicon(values["seeds"]),
-                wrong=_lexicon(values["wrong"]),
+                wrong=_lexicon(values.get("wrong", [])),
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             if isinstance(error, FileError):
                 raise
             raise FileError(folder / DESCRIPTION, f"is damaged ({error})") from error
@@ -363,6 +460,12 @@ class Translator:
 
 def _lexicon(pairs: Any) -> Lexicon:
     return Lexicon((str(one), str(other)) for one, other in pairs)
+
+
+def _candidates(count: Any) -> int:
+    if type(count) is not int or not 1 <= count <= MOST_CANDIDATES:
+        raise ValueError(f"n_cand is {count!r}; expected 1 to {MOST_CANDIDATES}")
+    return count
 
 
 def read_translator(folder: Path) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from blicer.align.space import DESCRIPTION, Space
 from blicer.config import check_value, setting
 from blicer.embeddings import Embeddings
 from blicer.encoders.loading import encoder_version
-from blicer.errors import InputError, check_type
+from blicer.errors import InputError, expect
 from blicer.files import digest
 from blicer.lexicon import Lexicon
 from blicer.progress import note
@@ -84,9 +84,7 @@ class Aligner(ABC):
         ``seeds``: word pairs, source first; None for modes that need none. ``work``: a folder
         where a killed run finds its finished parts again (None: nothing is kept).
         """
-        check_type("source", source, Embeddings)
-        check_type("target", target, Embeddings)
-        check_type("seeds", seeds, Lexicon, optional=True)
+        check_sides(source, target, seeds)
         pairs = None if seeds is None else seed_indices(source, target, seeds)
         return self.fit(source, target, pairs, work=work)
 
@@ -222,6 +220,13 @@ class Aligner(ABC):
             method=self.method,
             settings={**self.settings, **outcome},
         )
+
+
+def check_sides(source: object, target: object, seeds: object = None) -> None:
+    """Arguments that are no vectors and no lexicon raise ``InputError``."""
+    for name, side in (("source", source), ("target", target)):
+        expect(name, side, Embeddings, hint="blicer.Embeddings.load reads a file")
+    expect("seeds", seeds, Lexicon, type(None), hint="blicer.Lexicon.load reads a file")
 
 
 def seed_indices(source: Embeddings, target: Embeddings, seeds: Lexicon) -> Pairs:

@@ -18,11 +18,13 @@ from torch import Tensor
 
 from blicer import progress
 from blicer.align.base import Aligner, Folder, Pairs, Seeds, apply_, mapped_unit, prepare
+from blicer.align.resume import Progress
 from blicer.align.space import Space
 from blicer.align.vecmap import INITS, VecMap, closed_form_maps
 from blicer.config import setting
 from blicer.devices import resolve_device
 from blicer.embeddings import Embeddings
+from blicer.encoders.tuning import check_finite
 from blicer.errors import InputError
 from blicer.neighbours.kernels import csr, pair_products, top_columns
 from blicer.neighbours.mining import silver_pairs
@@ -96,16 +98,20 @@ class Contrastive(Aligner):
         outcome: dict[str, Any] = {"seed_pairs": len(known), "rounds_run": []}
         mined = known[:0]
         if self.unsupervised:
-            mined, start = self._first_dictionary(source, target)
+            mined, start = self._first_dictionary(source, target, work)
             outcome |= {"start": start, **{k: v for k, v in start.items() if k in VERDICT}}
         x, y = prepare(source, target, centre=self.centre, device=device)
-        for turn in range(self.rounds):
+        kept, begun = Progress(work, self.settings, x, y, known, mined), 0
+        if (found := kept.resume()) is not None:
+            mined, begun = found[0]["mined"].numpy(), len(found[1]["rounds_run"])
+            outcome |= found[1]
+        for turn in range(begun, self.rounds):
             dictionary = np.concatenate([known, mined])
             trained_on = dictionary if self.train_on_mined or self.unsupervised else known
             label = f"C1, round {turn + 1} of {self.rounds}, {len(trained_on)} pairs"
             start_x, start_y = closed_form_maps(x, y, torch.from_numpy(dictionary))
             start_y = torch.eye(x.shape[1]) if start_y is None else start_y
-            maps, report = self.descend(x, y, trained_on, (start_x, start_y), label)
+            maps, report = self.descend(x, y, trained_on, (start_x, start_y), label, work)
             progress.note(
                 f"{label}: loss {report['first_loss']} to {report['last_loss']} in {self.steps} "
                 f"steps with {report['full_scans']} full scans for negatives"
@@ -113,10 +119,13 @@ class Contrastive(Aligner):
             outcome["rounds_run"].append({"mined_pairs": len(mined), **report})
             if turn + 1 < self.rounds:
                 mined = self._mine_pairs(x, y, maps, known)
+                ended = {"rounds_run": outcome["rounds_run"]}
+                kept.keep({"mined": torch.from_numpy(mined)}, ended)
+        kept.done()
         return self.space(source, target, apply_(x, maps[0]), apply_(y, maps[1]), **outcome)
 
     def _first_dictionary(
-        self, source: Embeddings, target: Embeddings
+        self, source: Embeddings, target: Embeddings, work: Folder
     ) -> tuple[Pairs, dict[str, Any]]:
         """Without seeds: confident pairs of an unsupervised VecMap space, and how that went.
 
@@ -124,7 +133,8 @@ class Contrastive(Aligner):
         """
         settings = {name: getattr(self, name) for name in ("init", "seed", "device")}
         start = VecMap.preset("unsupervised", **settings)
-        space = start.align(source.head(self.max_words), target.head(self.max_words))
+        heads = source.head(self.max_words), target.head(self.max_words)
+        space = start.align(*heads, work=work)
         report = {k: v for k, v in space.settings.items() if k not in start.settings}
         return self._confident(space.retriever, np.zeros((0, 2), np.int64)), report
 
@@ -144,22 +154,42 @@ class Contrastive(Aligner):
         )
 
     def descend(
-        self, x: Tensor, y: Tensor, pairs: Pairs, maps: tuple[Tensor, Tensor], label: str
+        self,
+        x: Tensor,
+        y: Tensor,
+        pairs: Pairs,
+        maps: tuple[Tensor, Tensor],
+        label: str,
+        work: Folder = None,
     ) -> tuple[tuple[Tensor, Tensor], dict[str, Any]]:
         """``steps`` steps of clipped gradient descent; the maps, and how it went."""
         loss = ContrastiveLoss(x, y, torch.from_numpy(pairs).to(x.device), self)
         source_map, target_map = (each.to(x.device, torch.float32) for each in maps)
         rate, losses = self.learning_rate, []
+        miners = (loss.forward, loss.backward)
+        kept = Progress(work, self.settings, x, y, pairs, *maps)
+        if (found := kept.resume()) is not None:
+            source_map, target_map = (found[0][f"map {side}"].to(x.device) for side in (0, 1))
+            rate, losses = found[1]["rate"], found[1]["losses"]
+            for number, miner in enumerate(miners):
+                miner.restore(found[0], found[1]["miners"][number], str(number))
         with torch.no_grad(), progress.task(label, self.steps) as running:
-            for _ in range(self.steps):
+            running.advance(len(losses))
+            for _ in range(len(losses), self.steps):
                 value, source_gradient, target_gradient = loss(source_map, target_map)
+                check_finite(value, f"step {len(losses) + 1}", self.learning_rate)
                 step = rate * clipping(source_gradient, target_gradient, self.max_gradient)
                 source_map = source_map - step * source_gradient
                 target_map = target_map - step * target_gradient
                 rate *= self.decay
                 losses.append(value)
                 running.advance(status=f"loss {value:.4f}")
-        miners = (loss.forward, loss.backward)
+                tensors = {"map 0": source_map, "map 1": target_map}
+                for number, miner in enumerate(miners):
+                    tensors |= miner.tensors(str(number))
+                done = {"miners": [[miner.scans, miner.recalls] for miner in miners]}
+                kept.keep(tensors, {"rate": rate, "losses": losses, **done})
+        kept.done()
         report = {
             "pairs": len(pairs),
             "first_loss": losses[0] if losses else None,
@@ -298,7 +328,7 @@ class NegativeMiner:
     """
 
     def __init__(self, gold: Tensor, candidates: int, settings: Contrastive) -> None:
-        self.gold, self.min_recall = gold, settings.min_recall
+        self.gold, self.min_recall, self.candidates = gold, settings.min_recall, candidates
         self.negatives = min(settings.negatives, candidates - 1)
         factor = max(1.0, settings.pool) if self.min_recall < 1 else 1.0
         self.width = min(round(self.negatives * factor), candidates - 1)
@@ -309,6 +339,19 @@ class NegativeMiner:
         self.recalls: list[float] = []  # measured, of the steps that needed no scan
         self._generator = torch.Generator().manual_seed(settings.seed)
         self._pool: Pool | None = None
+
+    def tensors(self, name: str) -> dict[str, Tensor]:
+        """What the next steps depend on."""
+        found = {f"generator {name}": self._generator.get_state()}
+        return found | ({f"pool {name}": self._pool.columns} if self._pool is not None else {})
+
+    def restore(self, tensors: Mapping[str, Tensor], counts: list[Any], name: str) -> None:
+        """Go back to what ``tensors`` gave, after so many scans with these recalls."""
+        self.scans, self.recalls = counts
+        self._generator.set_state(tensors[f"generator {name}"])
+        if f"pool {name}" in tensors:
+            columns = tensors[f"pool {name}"].to(self.gold.device)
+            self._pool = Pool(columns, self.candidates)
 
     def mine(self, queries: Tensor, candidates: Tensor) -> Negatives:
         """Both as rows of unit length under the current maps."""

@@ -24,7 +24,7 @@ from blicer.config import encoder_defaults, setting
 from blicer.devices import random_state, set_random_state
 from blicer.embeddings import Embeddings
 from blicer.encoders.loading import quiet_transformers
-from blicer.encoders.tuning import Checkpoints, train_rows_only
+from blicer.encoders.tuning import Checkpoints, check_finite, train_rows_only
 from blicer.encoders.words import WordEncoder
 from blicer.errors import InputError
 from blicer.files import atomic_folder, digest, read_json, write_json
@@ -255,6 +255,8 @@ class _TrainingState:
         loss.backward()  # type: ignore[no-untyped-call]
         self.optimiser.step()
         self.losses.append(float(loss.detach()))
+        rate = self.optimiser.param_groups[0]["lr"]
+        check_finite(self.losses[-1], f"step {len(self.losses)}", rate)
         if self.checkpoints is not None and self.checkpoints.due():
             more, state = {"random": random_state(self.device)}, {"losses": self.losses}
             self.checkpoints.save(self.trained, self.optimiser, more, state)

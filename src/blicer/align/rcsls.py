@@ -17,6 +17,7 @@ from torch import Tensor
 from blicer import progress
 from blicer.align.base import Aligner, Folder, Pairs, Seeds, apply_, mapped_unit, prepare
 from blicer.align.procrustes import note_if_undetermined, procrustes_map
+from blicer.align.resume import Progress
 from blicer.align.space import Space
 from blicer.config import setting
 from blicer.devices import resolve_device
@@ -66,13 +67,15 @@ class RCSLS(Aligner):
         note_if_undetermined(pairs, x.shape[1])
         rate = self.learning_rate
         if isinstance(rate, str):
-            rate = self._choose_rate(x, y, pairs)
+            rate = self._choose_rate(x, y, pairs, work)
         start = _procrustes(x, y, pairs)
-        maps, losses, rate = descend(CSLSLoss(x, y, pairs, self), start, rate, self.iterations)
+        kept = Progress(work, self.settings, x, y, pairs, rate)
+        loss = CSLSLoss(x, y, pairs, self)
+        maps, losses, rate = descend(loss, start, rate, self.iterations, kept)
         outcome = {"seed_pairs": len(pairs), "rate_used": rate, "losses": losses}
         return self.space(source, target, apply_(x, maps[0]), apply_(y, maps[1]), **outcome)
 
-    def _choose_rate(self, x: Tensor, y: Tensor, pairs: Pairs) -> float:
+    def _choose_rate(self, x: Tensor, y: Tensor, pairs: Pairs, work: Folder) -> float:
         """The step size with which ``iterations`` steps go as far as held-out seeds gain from.
 
         Descends in growing steps on four fifths of the seed words, as long as the CSLS loss of
@@ -85,16 +88,24 @@ class RCSLS(Aligner):
             return SAFE_RATE
         held = np.isin(pairs[:, 0], np.random.default_rng(self.seed).permutation(words)[:count])
         training, judge = (CSLSLoss(x, y, some, self) for some in (pairs[~held], pairs[held]))
-        maps = _procrustes(x, y, pairs[~held])
-        value, gradients = training(maps)
-        path = [(0.0, judge(maps)[0])]  # how far, and the held-out loss there
-        step, growth = FIRST_STEP, GROWTH
+        kept = Progress(work, self.settings, x, y, pairs, "rate")
+        if (found := kept.resume()) is not None:
+            maps, gradients = _both(found[0], x.device)
+            trial, value, step, growth, path = found[1]["schedule"]
+        else:
+            maps = _procrustes(x, y, pairs[~held])
+            value, gradients = training(maps)
+            path = [(0.0, judge(maps)[0])]  # how far, and the held-out loss there
+            trial, step, growth = 0, FIRST_STEP, GROWTH
         with progress.task("RCSLS, choosing how far to go", TRIALS) as running:
-            for _ in range(TRIALS):
+            running.advance(trial)
+            for number in range(trial, TRIALS):
+                state = {"schedule": [number, value, step, growth, path]}
+                kept.keep(_named(maps, gradients), state)
                 tried = moved(maps, gradients, step)
                 new_value, new_gradients = training(tried)
                 running.advance(status=f"held-out loss {path[-1][1]:.4f}")
-                if new_value > value:  # too long a step says nothing about how far to go
+                if not new_value <= value:  # too long a step says nothing about how far to go
                     step, growth = step / 2, 1.0
                     continue
                 maps, value, gradients = tried, new_value, new_gradients
@@ -104,8 +115,9 @@ class RCSLS(Aligner):
                 step *= growth
         start, lowest = path[0][1], min(value for _, value in path)
         enough = start - MOST_OF_THE_GAIN * (start - lowest)
+        kept.done()
         distance = next(gone for gone, value in path if value <= enough)
-        rate = max(distance, FIRST_STEP / 2) / max(1, self.iterations)
+        rate: float = max(distance, FIRST_STEP / 2) / max(1, self.iterations)
         progress.note(
             f"RCSLS: learning rate {rate:g}, by the loss of {int(held.sum())} held-out seeds"
         )
@@ -118,26 +130,50 @@ def _procrustes(x: Tensor, y: Tensor, pairs: Pairs) -> Maps:
     return rotation, torch.eye(len(rotation), device=x.device)
 
 
-def descend(loss: CSLSLoss, maps: Maps, rate: float, steps: int) -> tuple[Maps, list[float], float]:
+_NAMES = ("map 0", "map 1", "gradient 0", "gradient 1")
+
+
+def _named(maps: Maps, gradients: Maps) -> dict[str, Tensor]:
+    return dict(zip(_NAMES, (*maps, *gradients), strict=True))
+
+
+def _both(tensors: dict[str, Tensor], device: torch.device) -> tuple[Maps, Maps]:
+    """Maps and gradients as ``_named`` named them."""
+    one, two, three, four = (tensors[name].to(device) for name in _NAMES)
+    return (one, two), (three, four)
+
+
+def descend(
+    loss: CSLSLoss, maps: Maps, rate: float, steps: int, kept: Progress | None = None
+) -> tuple[Maps, list[float], float]:
     """Gradient descent; a step that raises the loss is undone, and the next is half as long.
 
     Returns the maps, the losses (at the start and after each step; never rising) and the rate
     after the halvings.
     """
-    value, gradients = loss(maps)
-    losses = [value]
+    kept = kept or Progress(None)
+    if (found := kept.resume()) is not None:
+        maps, gradients = _both(found[0], maps[0].device)
+        rate, losses = found[1]["rate"], found[1]["losses"]
+        value = losses[-1]
+    else:
+        value, gradients = loss(maps)
+        losses = [value]
     with progress.task("RCSLS", steps) as running:
-        for _ in range(steps):
+        running.advance(len(losses) - 1)
+        for _ in range(len(losses) - 1, steps):
+            kept.keep(_named(maps, gradients), {"rate": rate, "losses": losses})
             if rate < SMALLEST_RATE:
                 break
             tried = moved(maps, gradients, rate)
             new_value, new_gradients = loss(tried)
-            if new_value > value:
+            if not new_value <= value:
                 rate /= 2
             else:
                 maps, value, gradients = tried, new_value, new_gradients
             losses.append(value)
             running.advance(status=f"loss {value:.4f}")
+    kept.done()
     return maps, losses, rate
 
 

@@ -13,7 +13,7 @@ from safetensors.numpy import save_file
 
 from blicer.embeddings import Embeddings
 from blicer.errors import FileError, InputError
-from blicer.files import atomic_folder, check_replaceable, read_marker, write_marker
+from blicer.files import VERIFIED, atomic_folder, check_replaceable, read_marker, write_marker
 from blicer.io.matrices import map_tensor
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 FORMAT, VERSION = "blicer-space", 1
 DESCRIPTION, HUBNESS = "space.json", "hubness.safetensors"
 SIDES = ("source", "target")
+LARGEST_K = 10_000  # neighbours that make up a word's hubness
 Hubness = tuple[int, tuple[np.ndarray, np.ndarray]]  # the k of CSLS; source and target words
 
 
@@ -145,7 +146,13 @@ class Space:
         for side in SIDES:
             about = description[side]
             file, language = folder / f"{side}.safetensors", about.get("language")
-            words = Embeddings.load(file, lowercase=False, cache=False, language=language)
+            words = Embeddings.load(
+                file,
+                lowercase=False,
+                cache=False,
+                language=language,
+                checked=description[VERIFIED],
+            )
             if len(words) != about.get("words"):
                 raise FileError(
                     file,
@@ -174,6 +181,9 @@ def read_description(folder: Path) -> dict[str, Any]:
     expected = {"method": str, "settings": dict, "source": dict, "target": dict}
     if not all(isinstance(description.get(key), kind) for key, kind in expected.items()):
         raise FileError(folder / DESCRIPTION, "lacks the method, its settings, or a side")
+    k = description["settings"].get("k_csls", 10)
+    if type(k) is not int or not 1 <= k <= LARGEST_K:
+        raise FileError(folder / DESCRIPTION, f"k_csls is {k!r}; expected 1 to {LARGEST_K}")
     return description
 
 
@@ -185,6 +195,8 @@ def _read_hubness(folder: Path, about: Any, words: tuple[int, int]) -> Hubness:
         raise FileError(
             folder / HUBNESS, f"has shapes {first.shape} and {second.shape}; expected {words} words"
         )
+    if not (np.isfinite(first).all() and np.isfinite(second).all()):
+        raise FileError(folder / HUBNESS, "has NaN or infinity in it")
     return about["k_csls"], (first, second)
 
 

@@ -252,7 +252,7 @@ class Learner:
         folder: Folder,
     ) -> None:
         self.settings, self.source, self.target = settings, source, target
-        self.chains, self.folder = chains, folder
+        self.chains, self.work, self.folder = chains, work, folder
         # The mean of frequent words: with that of all words, few seeds lead to a poor map.
         self.vectors = prepare(
             source, target, frequent=settings.words, device=resolve_device(settings.device)
@@ -341,7 +341,8 @@ class Learner:
     def _self_learn(self, chain: Chain, first: Pairs) -> Pairs:
         """What VecMap's self-learning makes of the seeds and a first dictionary."""
         known = torch.from_numpy(np.concatenate([chain.seeds, first]))
-        learned: Pairs = self.vecmap.self_learn(*self.vectors, known).pairs.unique(dim=0).numpy()
+        found = self.vecmap.self_learn(*self.vectors, known, work=self.work)
+        learned: Pairs = found.pairs.unique(dim=0).numpy()
         return learned
 
     def _rounds(self) -> None:
@@ -383,7 +384,8 @@ class Learner:
         c1, before = Contrastive(**DESCENT, **own), [chain.maps for chain in self.chains]
         for chain in self.chains:
             taught = np.concatenate([chain.seeds, chain.mined[:DESCENT_MINED]])
-            chain.maps = c1.descend(*self.vectors, taught, chain.maps, "contrastive steps")[0]
+            label = "contrastive steps"
+            chain.maps = c1.descend(*self.vectors, taught, chain.maps, label, self.work)[0]
         if not self.evidence:
             self.choice.descended = True
             return

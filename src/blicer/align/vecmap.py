@@ -34,6 +34,7 @@ from blicer.align.base import (
 from blicer.align.convergence import WORDS as CHECKED_WORDS
 from blicer.align.convergence import check_convergence
 from blicer.align.procrustes import distinct_pairs
+from blicer.align.resume import Progress
 from blicer.align.space import Space
 from blicer.config import setting
 from blicer.devices import resolve_device
@@ -109,7 +110,7 @@ class VecMap(Aligner):
         outcome["first_pairs"] = len(first)
         # STEP 3: self-learning
         if self.self_learning:
-            learned = self.self_learn(x, y, first)
+            learned = self.self_learn(x, y, first, work=work)
             first = learned.pairs
             outcome |= {"objective": learned.objective, "iterations": learned.iterations}
             if not learned.stalled:
@@ -141,13 +142,21 @@ class VecMap(Aligner):
         return self.induce(lists_x, lists_y).pairs
 
     def self_learn(
-        self, x: Tensor, y: Tensor, pairs: Tensor, *, label: str = "self-learning"
+        self,
+        x: Tensor,
+        y: Tensor,
+        pairs: Tensor,
+        *,
+        label: str = "self-learning",
+        work: Folder = None,
     ) -> Learned:
         """Alternate the orthogonal map of a dictionary and the dictionary under that map.
 
         The dictionary is stochastic: a similarity is kept with a probability that grows each time
         the objective (mean best similarity) has stalled, until nothing is dropped any more.
+        ``work``: the folder where a killed run finds its iterations again.
         """
+        kept = Progress(work, self.settings, x, y, pairs)
         generator = torch.Generator().manual_seed(self.seed)
         head_x, head_y = x[: self.words], y[: self.words]
         buffer = similarity_buffer(head_x, head_y, self.memory_gb)
@@ -161,7 +170,13 @@ class VecMap(Aligner):
         started = time.monotonic()
         keep, best, last_rise, iteration = self.keep_start, float("-inf"), 0, 0
         objective, stalled = best, True
+        if (found := kept.resume()) is not None:
+            pairs = found[0]["pairs"]
+            generator.set_state(found[0]["generator"])
+            keep, best, last_rise, iteration, objective = found[1]["schedule"]
+        first = iteration
         with progress.task(label) as running:
+            running.advance(iteration)
             while True:
                 iteration += 1
                 if iteration - last_rise > self.patience:
@@ -177,7 +192,11 @@ class VecMap(Aligner):
                 if objective - best >= self.threshold:
                     best, last_rise = objective, iteration
                 left = self.iterations_left(keep, iteration - last_rise)
-                seconds = left * (time.monotonic() - started) / iteration
+                seconds = left * (time.monotonic() - started) / (iteration - first)
+                kept.keep(
+                    {"pairs": pairs, "generator": generator.get_state()},
+                    {"schedule": [keep, best, last_rise, iteration, objective]},
+                )
                 running.advance(
                     status=f"objective {100 * objective:.3f} %, keep probability {keep:.2f}, "
                     f"at least {left} iterations ({seconds / 60:.0f} min) more"
@@ -186,6 +205,7 @@ class VecMap(Aligner):
             # Cut short: the dictionary for the final map is induced without dropping anything.
             induced = iterate(pairs, 1.0)
             pairs, objective = induced.pairs, induced.objective
+        kept.done()
         return Learned(pairs, objective, iteration - 1, stalled)
 
     def iterations_left(self, keep: float, since_rise: int) -> int:

@@ -5,15 +5,17 @@ Commands import what they need when they run, so that ``blicer --help`` does not
 
 from __future__ import annotations
 
+import gc
 import io
 import os
+import signal
 import sys
 from typing import Annotated
 
 import typer
 
 from blicer import progress
-from blicer.errors import EXIT_FAILURE, EXIT_INTERRUPTED, BlicerError
+from blicer.errors import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_TERMINATED, BlicerError
 
 app = typer.Typer(
     name="blicer",
@@ -44,7 +46,22 @@ def _options(
 
 
 def print_error(message: object) -> None:
-    progress.console.print(f"blicer: {message}", markup=False, soft_wrap=True, style="red")
+    progress.console.print(
+        progress.printable(f"blicer: {message}"), markup=False, soft_wrap=True, style="red"
+    )
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, which ends a command as ctrl-C does."""
+
+
+def _terminate(*_: object) -> None:
+    raise Terminated
+
+
+def _say_stopped(stopped: KeyboardInterrupt) -> None:
+    print_error(str(stopped) or "interrupted; nothing was written")
+    sys.exit(EXIT_TERMINATED if isinstance(stopped, Terminated) else EXIT_INTERRUPTED)
 
 
 def main() -> None:
@@ -52,18 +69,22 @@ def main() -> None:
     # torch's threads spin while they wait for each other: beside one other busy process training
     # takes eight times as long on two cores. torch reads this when it is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    gc.set_threshold(50_000)  # imports make a million objects that stay
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal that lacks a letter shows its code
             stream.reconfigure(errors="backslashreplace")
+    signal.signal(signal.SIGTERM, _terminate)
     try:
         app()
     except BlicerError as error:
         print_error(error)
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        print_error("interrupted")
-        sys.exit(EXIT_INTERRUPTED)
+    except KeyboardInterrupt as stopped:
+        _say_stopped(stopped)
     except SystemExit as ended:
+        # Typer turns an interrupt into an exit of its own.
+        if isinstance(cause := getattr(ended.__context__, "__cause__", None), KeyboardInterrupt):
+            _say_stopped(cause)
         if isinstance(ended.__context__, BrokenPipeError):
             sys.exit(0)  # the reader of our output (head, less) went away: not an error
         raise
@@ -74,4 +95,5 @@ def main() -> None:
 
 
 # In the order in which help lists the commands.
-from blicer.cli import train, translate, data, pretrained, demo, benchmark  # noqa: E402, F401, I001
+from blicer.cli import train, translate, serve, data, pretrained, demo  # noqa: E402, F401, I001
+from blicer.cli import benchmark  # noqa: E402, F401

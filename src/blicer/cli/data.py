@@ -20,6 +20,7 @@ _WANTED = "Pairs of dictionaries such as en-fr, or `all`; languages of vectors s
 
 
 @data.command("get")
+@options.writes_output
 def get_command(
     collection: Annotated[str, Argument(help=f"{options.listed(COLLECTIONS)}.")],
     wanted: Annotated[

@@ -8,10 +8,11 @@ from typing import Annotated
 import typer
 
 from blicer.cli import app
-from blicer.cli.options import echo_json
+from blicer.cli.options import echo_json, writes_output
 
 
 @app.command()
+@writes_output
 def demo(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the results.")] = Path(
         "demo-output"

@@ -6,9 +6,13 @@ Methods, scorers, presets and formats in help texts are those of the registries.
 from __future__ import annotations
 
 import json
+import os
+import re
+import shlex
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import fields
+from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,7 +31,7 @@ from blicer.config import (
     parse_assignments,
 )
 from blicer.errors import InputError
-from blicer.files import check_replaceable, check_writable
+from blicer.files import check_replaceable, check_writable, locked
 from blicer.progress import note
 from blicer.scorers import SCORERS
 from blicer.stage_cache import work_folder
@@ -133,12 +137,44 @@ def load_vectors(
     )
 
 
+def vector_files(
+    source: Path, target: Path, max_words: int | None, keep_case: bool
+) -> dict[str, Any]:
+    """Which vectors a translator was trained on, so that it can be trained again."""
+    # A name that is not UTF-8 can be opened but not written down.
+    files = [os.fsencode(path.absolute()).decode("utf-8", "replace") for path in (source, target)]
+    return {"files": files, "max_words": max_words, "lowercase": not keep_case}
+
+
 def load_lexicon(
     path: Path | None, keep_case: bool, encoding: str | None = None
 ) -> blicer.Lexicon | None:
     if path is None:
         return None
     return blicer.Lexicon.load(path, lowercase=not keep_case, encoding=encoding)
+
+
+def writes_output(command: Callable[..., None]) -> Callable[..., None]:
+    """Decorate a command whose ``output`` no other process may write at the same time.
+
+    Interrupted, it says what was kept and what to type.
+    """
+
+    @wraps(command)
+    def alone(*args: Any, **values: Any) -> None:
+        output = values["output"]
+        with locked(output):
+            try:
+                command(*args, **values)
+            except KeyboardInterrupt as stopped:
+                was = "as it was before" if Path(output).exists() else "not written"
+                again = shlex.join(["blicer", *sys.argv[1:]])
+                raise type(stopped)(
+                    f"interrupted; {output} is {was}, finished steps are kept, and the same "
+                    f"command goes on from there: {again}"
+                ) from stopped
+
+    return alone
 
 
 def check_folder(output: Path, what: str) -> Path:
@@ -149,7 +185,9 @@ def check_folder(output: Path, what: str) -> Path:
 
 
 def echo_json(value: Any, *, indent: int | None = 2) -> None:
-    echo(json.dumps(value, ensure_ascii=False, indent=indent, default=str))
+    text = json.dumps(value, ensure_ascii=False, indent=indent, default=str)
+    # JSON escapes some of what steers a terminal; these are the others.
+    echo(re.sub("[\x7f-\x9f]", lambda found: f"\\u{ord(found[0]):04x}", text))
 
 
 def echo_tables(*tables: Any) -> None:

@@ -18,9 +18,9 @@ import blicer
 from blicer.align import METHODS, aligner_class
 from blicer.cli import app, options
 from blicer.config import AUTO, ENOUGH_FOR_SUPERVISED, describe, preset_for
-from blicer.errors import BlicerError, InputError
+from blicer.errors import BlicerError, FileError, InputError
 from blicer.expectations import lines
-from blicer.files import atomic_write, check_replaceable, check_writable
+from blicer.files import atomic_write, check_replaceable, check_writable, digest
 from blicer.io.dictionary import tsv_row
 from blicer.progress import note
 from blicer.stage_cache import work_folder
@@ -34,10 +34,13 @@ COLUMNS = ("source", "target", "score", "scaled", "label", "kind", "repeats", "l
 _MODES = f"""supervised, semi_supervised or unsupervised; by default by the number of seeds (c1 and
 c2: semi_supervised below {ENOUGH_FOR_SUPERVISED} pairs)."""
 _METHODS = f"{options.listed(METHODS, FILES)} (already in one space)."
+_CURATED = """Dictionary that an editor has filled in (`blicer export --review`): accepted and
+corrected pairs become seeds, rejected ones are known to be wrong; repeatable."""
 _SPACES = f"{options.listed(METHODS, 'the folder of a space')}; by default twoview."
 
 
 @app.command()
+@options.writes_output
 def align(
     source: options.Vectors,
     target: options.Vectors,
@@ -189,12 +192,14 @@ def pairs(
 
 
 @app.command()
+@options.writes_output
 def train(
     context: Context,
     output: options.Output,
     source: Annotated[Path | None, Argument(help="Source vectors.")] = None,
     target: Annotated[Path | None, Argument(help="Target vectors.")] = None,
     seeds: options.Seeds = None,
+    curated: Annotated[list[Path] | None, Option(help=_CURATED)] = None,
     space: Annotated[str | None, Option(help=_SPACES)] = None,
     space_mode: Annotated[str | None, Option(help="Of the space; by default the preset's.")] = None,
     preset: options.Preset = None,
@@ -236,6 +241,8 @@ def train(
     Example, with seeds to and from English only: `blicer train ru.vec fr.vec --preset zero-shot
     --pivot en.vec --pivot-source en-ru.tsv --pivot-target en-fr.tsv -o ru-fr`
     """
+    from blicer.encoders.loading import encoder_version
+
     work = options.check_folder(output, "translator")
     if suspects is not None:
         check_writable(suspects)
@@ -243,8 +250,10 @@ def train(
     saved = Path(space) if space and space not in METHODS and Path(space).is_dir() else None
     method = None if saved else space
     pivots = {"--pivot": pivot, "--pivot-source": pivot_source, "--pivot-target": pivot_target}
-    _check_setup(options.configure(context, None, space=method).preset, seeds is not None, pivots)
-    lexicon = options.load_lexicon(seeds, keep_case, encoding)
+    given_seeds = seeds is not None or bool(curated)
+    _check_setup(options.configure(context, None, space=method).preset, given_seeds, pivots)
+    known = options.load_lexicon(seeds, keep_case, encoding)
+    lexicon, wrong = _judged(known, curated or [], keep_case)
     chosen = options.configure(context, lexicon, space=method)
     how: dict[str, Any] = {"names": (source_name, target_name), "work_dir": work}
     if saved is not None:
@@ -259,10 +268,21 @@ def train(
     else:
         left = options.load_vectors(source, source_language, max_words, keep_case)
         right = options.load_vectors(target, target_language, max_words, keep_case)
+    done: blicer.Translator | None = None
     if pivot is None or pivot_source is None or pivot_target is None:
         if init is not None:
             chosen = chosen.replace(space_settings={**chosen.space_settings, "init": init})
-        translator = blicer.train(left, right, lexicon, chosen, **how)
+        given_data = [one for side in (left, right) for one in (side.words, side.vectors)]
+        judged = [list(one.listed()) if one is not None else None for one in (lexicon, wrong)]
+        made_from = digest(
+            *given_data,
+            *judged,
+            [chosen.to_dict(), source_name, target_name, left.language, right.language],
+            encoder_version(chosen.encoder),
+        )
+        done = _finished(output, made_from)
+        translator = done or blicer.train(left, right, lexicon, chosen, wrong=wrong, **how)
+        translator.details["made_from"] = made_from
     else:
         translator = blicer.prepare_zero_shot(
             options.load_vectors(pivot, pivot_language, max_words, keep_case),
@@ -276,9 +296,12 @@ def train(
             init=init or AUTO,
             work_dir=work,
         ).translator()
-    translator.save(output)
-    shutil.rmtree(work, ignore_errors=True)
-    note(f"wrote {output}; mixing weights: {translator.mixture}")
+    if source is not None and target is not None:
+        translator.details["vectors"] = options.vector_files(source, target, max_words, keep_case)
+    if done is None:
+        translator.save(output)
+        shutil.rmtree(work, ignore_errors=True)
+        note(f"wrote {output}; mixing weights: {translator.mixture}")
     _report(translator, suspects)
     note(
         f"next: blicer evaluate {output} TEST.tsv; blicer translate {output} WORD; "
@@ -286,6 +309,24 @@ def train(
     )
     if as_json:
         options.echo_json(translator.to_dict())
+
+
+def _finished(output: Path, made_from: str) -> blicer.Translator | None:
+    """The translator in ``output``, if the same command has made it before."""
+    from blicer.translator import DESCRIPTION
+
+    if not (output / DESCRIPTION).is_file():
+        return None
+    try:
+        there = blicer.Translator.load(output)
+    except BlicerError as error:
+        note(f"{output} is replaced: what is there cannot be read ({error})")
+        return None
+    if there.details.get("made_from") != made_from:
+        note(f"{output} is replaced: the translator there was made of other data or settings")
+        return None
+    note(f"{output}: was already trained with this data and these settings; it is left as it is")
+    return there
 
 
 def _report(translator: blicer.Translator, suspects: Path | None) -> None:
@@ -319,6 +360,22 @@ def _report(translator: blicer.Translator, suspects: Path | None) -> None:
         note(f"{len(found)} seed pairs look wrong (--suspects FILE lists them)")
 
 
+def _judged(
+    seeds: blicer.Lexicon | None, curated: list[Path], keep_case: bool
+) -> tuple[blicer.Lexicon | None, blicer.Lexicon]:
+    """The seeds with what editors accepted or corrected, and the pairs that they rejected."""
+    right = list(seeds.listed()) if seeds is not None else []
+    wrong: list[tuple[str, str]] = []
+    for path in curated:
+        good, bad = blicer.Dictionary.load(path).curated()
+        if not good and not bad:
+            raise FileError(path, "has no verdict in it; expected accept or reject in that column")
+        note(f"{path}: {len(good)} pairs are right, {len(bad)} are wrong")
+        for pairs, into in ((good, right), (bad, wrong)):
+            into += [pair if keep_case else (pair[0].lower(), pair[1].lower()) for pair in pairs]
+    return blicer.Lexicon(right) if right else seeds, blicer.Lexicon(wrong)
+
+
 def _check_setup(preset: str, has_seeds: bool, pivots: dict[str, Path | None]) -> None:
     """Raise if seeds, pivot and preset do not fit together."""
     missing = [option for option, path in pivots.items() if path is None]
@@ -333,6 +390,7 @@ def _check_setup(preset: str, has_seeds: bool, pivots: dict[str, Path | None]) -
 
 
 @app.command()
+@options.writes_output
 def train_multilingual(
     context: Context,
     vectors: Annotated[list[str], Option(help="LANGUAGE=FILE, such as en=wiki.en.vec; repeat.")],
@@ -386,6 +444,8 @@ def train_multilingual(
     prepared = blicer.prepare_multilingual(loaded, lexicons, chosen, pairs=wanted or None, **how)
     for pair, one in prepared.items():
         translator, folder = one.translator(), output / "-".join(pair)
+        read = (Path(files[pair[0]]), Path(files[pair[1]]), max_words, keep_case)
+        translator.details["vectors"] = options.vector_files(*read)
         translator.save(folder)
         note(f"wrote {folder}; mixing weights: {translator.mixture}")
     shutil.rmtree(work, ignore_errors=True)

@@ -1,24 +1,25 @@
-"""Using files and results: ``blicer inspect``, ``evaluate``, ``translate`` and ``induce``."""
+"""Using results: ``blicer inspect``, ``evaluate``, ``translate``, ``induce`` and ``export``."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Exit, FileBinaryRead, Option, echo
 
 import blicer
-from blicer import dictionary, inspection
+from blicer import formats, inspection
 from blicer.cli import app, options
 from blicer.config import AUTO, MOST
 from blicer.errors import EXIT_FAILURE, BlicerError, FileError, InputError
 from blicer.expressions import Spellings
-from blicer.files import atomic_write, check_writable
+from blicer.files import STANDARD_OUTPUT, atomic_write, check_writable, open_descriptor
 from blicer.io.dictionary import tsv_row
-from blicer.progress import note
+from blicer.languages import validate_tag
+from blicer.progress import note, printable
 
 if TYPE_CHECKING:
     from blicer.evaluation import Evaluation
@@ -27,7 +28,10 @@ if TYPE_CHECKING:
 MOST_SHOWN = 12  # values of a list
 _KINDS = f"Read it as {options.listed(inspection.KINDS)}."
 _LEAST = "F1 counts entries that are at least as sure."
-_FORMATS = f"{options.listed(dictionary.FORMATS)}; by default by the file's ending."
+_FORMATS = f"{options.listed(formats.FORMATS)}; by default by the file's ending."
+_BOTH = "Both directions in one dictionary; pairs found from both sides come first."
+_REVIEW = f"Add columns for an editor to {options.listed(formats.REVIEWED)}."
+_TAG = "BCP 47 tag, where the dictionary file does not say."
 
 
 @app.command()
@@ -56,8 +60,9 @@ def inspect(
     problems = facts.pop("problems")
     echo(f"{facts.pop('file')}: {facts.pop('kind')}")
     for name, value in facts.items():
-        echo(f"  {name.replace('_', ' '):<18}{_shown(value)}")
-    echo("\n    ".join(["  to know:", *problems]) if problems else "  nothing to report")
+        echo(printable(f"  {name.replace('_', ' '):<18}{_shown(value)}"))
+    said = "\n    ".join(["  to know:", *problems]) if problems else "  nothing to report"
+    echo(printable(said))
 
 
 def _shown(value: Any) -> str:
@@ -224,7 +229,7 @@ def translate(
         if as_json:
             options.echo_json(asdict(entry) | ({"near": near} if near else {}), indent=None)
         else:
-            echo(f"{entry.word}\t{_answer(entry, near)}")
+            echo(printable(f"{entry.word}\t{_answer(entry, near)}"))
     if not known:
         raise Exit(EXIT_FAILURE)
 
@@ -244,45 +249,109 @@ def _answer(entry: Translation, near: Sequence[str]) -> str:
     return "\t".join(cells) or "(nothing sure enough)"
 
 
+Words = Annotated[int | None, Option("--words", "-n", min=1, help="Most frequent.")]
+FormatName = Annotated[str | None, Option("--format", help=_FORMATS)]
+Both = Annotated[bool, Option("--both", help=_BOTH)]
+Review = Annotated[bool, Option("--review", help=_REVIEW)]
+Tag = Annotated[str | None, Option(help=_TAG)]
+
+
 @app.command()
+@options.writes_output
 def induce(
     translator: options.TranslatorFolder,
     output: options.Output,
-    words: Annotated[int | None, Option("--words", "-n", min=1, help="Most frequent.")] = None,
+    words: Words = None,
     k: options.K = MOST,
     reverse: options.Reverse = False,
+    both: Both = False,
     min_confidence: options.MinConfidence = None,
     at_precision: options.AtPrecision = None,
     seeds_as_evidence: options.SeedsAsEvidence = False,
-    format: Annotated[str | None, Option(help=_FORMATS)] = None,
+    format: FormatName = None,
+    review: Review = False,
     device: options.Device = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Write a dictionary of the n most frequent words, or of all.
 
-    The same command goes on where a killed run stopped.
+    The same command goes on where a killed run stopped, and words that were scored once are not
+    scored again: another format, `-k` or threshold takes seconds. `-o -` is standard output.
 
     Example: `blicer induce en-fr -n 20000 -k 3 --min-confidence 0.5 -o en-fr.tsv`
     """
-    dictionary.check_output(output, format)  # now, not after the translator is loaded
+    _check_output(output, format, as_json)
     loaded = blicer.Translator.load(translator, device=device or AUTO)
-    done = dictionary.induce(
-        loaded,
-        output,
-        words=words,
-        k=k,
+    found = loaded.induce(
+        words,
+        k,
+        reverse=reverse,
+        both=both,
         min_confidence=options.least_confidence(loaded, min_confidence, at_precision),
         seeds_as_evidence=seeds_as_evidence,
-        reverse=reverse,
-        format=format,
     )
-    unsure = (
-        f"; {done.words - done.translated} had nothing sure enough"
-        if done.translated < done.words
-        else ""
-    )
-    counts = f"{done.entries} entries for {done.translated} of {done.words} words"
-    note(f"wrote {counts} to {done.path}{unsure}")
+    _write(found, output, format, review, as_json)
+
+
+@app.command()
+def export(
+    source: Annotated[Path, Argument(help="A translator, or a dictionary file.")],
+    output: options.Output,
+    words: Words = None,
+    k: Annotated[int | None, Option("-k", min=1, help="Translations a word, at most.")] = None,
+    reverse: options.Reverse = False,
+    both: Both = False,
+    min_confidence: options.MinConfidence = None,
+    at_precision: options.AtPrecision = None,
+    format: FormatName = None,
+    review: Review = False,
+    source_language: Tag = None,
+    target_language: Tag = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Write the dictionary of a translator, or a dictionary file, in the format of your trade.
+
+    The file's ending or `--format` says which; docs/export.md shows them all.
+
+    Example: `blicer export en-fr -n 20000 --at-precision 0.9 -o en-fr.tmx`
+
+    Example: `blicer export en-fr.xlsx -o en-fr.ifo --source-language en --target-language fr`
+    """
+    _check_output(output, format, as_json)
+    if source.is_dir():
+        loaded = blicer.Translator.load(source)
+        least = options.least_confidence(loaded, min_confidence, at_precision)
+        found = loaded.induce(words, k or MOST, reverse=reverse, both=both, min_confidence=least)
+    else:
+        if both or at_precision is not None:
+            raise InputError("--both and --at-precision need a translator; this is a dictionary")
+        found = blicer.Dictionary.load(source)
+        found = (found.reverse() if reverse else found).best(k, min_confidence)
+        if words is not None:
+            found = found.of(one for word in list(found.words)[:words] for one in found[word])
+    tags = {"source": source_language, "target": target_language}
+    named: Any = {side: validate_tag(tag) for side, tag in tags.items() if tag is not None}
+    found.about = replace(found.about, **named)
+    _write(found, output, format, review, as_json)
+
+
+def _check_output(output: Path, format: str | None, as_json: bool) -> None:
+    """Now, not after the work."""
+    formats.check_output(output, format)
+    check_writable(output)
+    if as_json and open_descriptor(output) == STANDARD_OUTPUT:
+        raise InputError("--json and the dictionary cannot both go to standard output")
+
+
+def _write(
+    found: blicer.Dictionary, output: Path, format: str | None, review: bool, as_json: bool
+) -> None:
+    found.save(output, format, review=review)
+    translated = len(found.words)
+    if open_descriptor(output) is None:
+        unsure = found.asked - translated
+        rest = f"; {unsure} had nothing sure enough" if unsure > 0 else ""
+        note(f"wrote {len(found)} entries for {translated} words to {output}{rest}")
     if as_json:
-        facts = {key: getattr(done, key) for key in ("words", "translated", "entries")}
-        options.echo_json({"output": str(done.path), **facts}, indent=None)
+        facts = {"words": found.asked, "translated": translated, "entries": len(found)}
+        options.echo_json({"output": str(output), **facts}, indent=None)

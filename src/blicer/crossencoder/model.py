@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
-from safetensors import SafetensorError
 
 from blicer.config import TRAINING, Config
 from blicer.crossencoder.scoring import Scores, distinct_pairs, score_tokens
@@ -29,9 +28,17 @@ from blicer.encoders.loading import (
     quiet_transformers,
     resolve_precision,
 )
+from blicer.encoders.plain import load_plain, tokenizer_facts, write_pieces
 from blicer.encoders.tuning import Checkpoints
 from blicer.errors import FileError, InputError
-from blicer.files import atomic_folder, check_replaceable, check_writable, read_json, write_marker
+from blicer.files import (
+    atomic_folder,
+    check_replaceable,
+    check_writable,
+    read_json,
+    verify,
+    write_marker,
+)
 from blicer.progress import note
 
 CONFIG_FILE, FORMAT = "blicer.json", 3
@@ -63,11 +70,15 @@ class Reranker:
         self.device, self.precision = resolve_device(device), precision
         self.report_: TrainingReport | None = None
         self._source = encoder
+        self._saved = False  # by us, with all its weights
+        self._facts: dict[str, Any] | None = None  # of its tokenizer
 
     @cached_property
     def model(self) -> Any:
         """The Hugging Face model."""
-        model, self._tokenizer = load_encoder(self._source, seed=self.config.seed)
+        model, self._tokenizer = load_encoder(
+            self._source, seed=self.config.seed, complete=self._saved
+        )
         return model.to(self.device)
 
     @property
@@ -76,12 +87,28 @@ class Reranker:
         return self._tokenizer
 
     @cached_property
+    def _plain(self) -> tuple[Any, Any] | None:
+        """The saved model and its tokenizer without transformers, where that is possible."""
+        if self._facts is None:
+            return None
+        found = load_plain(Path(self._source), self._facts)
+        return found and (found[0].to(self.device), found[1])
+
+    @property
+    def net(self) -> Any:
+        """What scores: the Hugging Face model once it is loaded, before that its plain double."""
+        if "model" in self.__dict__ or self._plain is None:
+            return self.model
+        return self._plain[0]
+
+    @cached_property
     def pair_encoder(self) -> PairEncoder:
-        return PairEncoder(self.tokenizer, self.config.max_length)
+        plain = None if "model" in self.__dict__ else self._plain
+        return PairEncoder(plain[1] if plain else self.tokenizer, self.config.max_length)
 
     @property
     def autocast(self) -> torch.dtype | None:
-        return resolve_precision(self.precision, self.device, self.model)
+        return resolve_precision(self.precision, self.device, self.net)
 
     # -- training ----------------------------------------------------------------------------------
 
@@ -156,7 +183,7 @@ class Reranker:
         """Sigmoid of the logit for each ``(left[i], right[i])`` in this order, float32."""
         one, other, inverse = distinct_pairs(left, right)
         pairs = self.pair_encoder.encode(one, other)
-        scores: Scores = score_tokens(self.model, pairs, self.device, self.autocast)[inverse]
+        scores: Scores = score_tokens(self.net, pairs, self.device, self.autocast)[inverse]
         return scores
 
     def score_both_orders(self, left: Texts, right: Texts) -> Scores:
@@ -186,16 +213,14 @@ class Reranker:
                 tokenizer.save_pretrained(folder)
                 card = model_card(self.config.only(TRAINING), self.report_)
                 (folder / "README.md").write_text(card, encoding="utf-8")
+                write_pieces(folder)
                 saved = {
                     "format": FORMAT,
+                    "tokenizer": tokenizer_facts(tokenizer),
                     "config": self.config.to_dict(),
                     "training": asdict(self.report_) if self.report_ else None,
                 }
                 write_marker(folder, CONFIG_FILE, saved)
-                for file in folder.iterdir():
-                    file.chmod(0o644)
-        except SafetensorError as error:
-            raise FileError(path, f"cannot be written ({error})") from error
         finally:
             tokenizer.model_max_length = limit
 
@@ -216,14 +241,18 @@ class Reranker:
             loaded.config = loaded.config.replace(max_length=int(limit))
             return loaded
         saved = read_json(file)
+        if isinstance(saved, dict):
+            verify(folder, CONFIG_FILE, saved)
         try:
             if saved["format"] != FORMAT:
                 raise ValueError(f"format {saved['format']!r}; this version reads {FORMAT}")
             loaded.config = Config.from_dict(saved["config"])
             loaded.report_ = TrainingReport(**saved["training"]) if saved["training"] else None
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            loaded._saved, facts = True, saved.get("tokenizer")
+            loaded._facts = facts if isinstance(facts, dict) else None
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise FileError(file, f"is damaged, or of another version ({error})") from error
-        _ = loaded.model  # read now, so that a damaged folder is found here
+        _ = loaded.net  # read now, so that a damaged folder is found here
         return loaded
 
 

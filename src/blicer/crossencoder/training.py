@@ -25,7 +25,13 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from blicer.config import TRAINING, Config
 from blicer.crossencoder.tokens import PairTokens
 from blicer.encoders.loading import Ints, fingerprint, resolve_precision
-from blicer.encoders.tuning import Checkpoints, make_optimiser, set_step, train_rows_only
+from blicer.encoders.tuning import (
+    Checkpoints,
+    check_finite,
+    make_optimiser,
+    set_step,
+    train_rows_only,
+)
 from blicer.errors import MissingDependency
 from blicer.files import digest
 from blicer.progress import task
@@ -104,6 +110,11 @@ class Run:
             with torch.no_grad():
                 for name, value in self.mean.items():
                     self.trained[name].copy_(value)
+                # The last step has no loss after it.
+                size = sum(float(one.abs().max()) for one in self.trained.values())
+                check_finite(
+                    size, "the end (the sum of the largest weights)", self.config.learning_rate
+                )
         finally:
             restore_table()
             model.eval()
@@ -162,6 +173,7 @@ class Run:
         self.scaler.step(self.optimiser)
         self.scaler.update()
         self.optimiser.zero_grad(set_to_none=True)
+        check_finite(float(total), f"step {step + 1}", self.config.learning_rate)
         return float(total)
 
     def _loss(self, rows: Ints) -> torch.Tensor:

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from blicer import lite
@@ -24,15 +23,23 @@ Ints = NDArray[np.int64]
 
 # -- loading ---------------------------------------------------------------------------------------
 
+SIZES = (
+    *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"),
+    *("intermediate_size", "max_position_embeddings", "type_vocab_size"),
+)
+LARGEST_SIZE = 1 << 24  # no such size of a real model is larger
 _TOKENIZER = ("tokenizer.json", "vocab.*", "*.model")  # any of these files
 _HEAD = "ForSequenceClassification"
 
 
-def load_encoder(name: str | Path, *, seed: int = 0, head: bool = True) -> tuple[Any, Any]:
+def load_encoder(
+    name: str | Path, *, seed: int = 0, head: bool = True, complete: bool = False
+) -> tuple[Any, Any]:
     """Load the model (fp32, in evaluation mode) and the tokenizer.
 
     ``head``: with a head of one logit, initialised from ``seed`` if the checkpoint has none. False
     gives the bare encoder. Either way only the first token of the last layer is computed.
+    ``complete``: weights that are missing, superfluous or of another shape raise ``FileError``.
     """
     with needed("transformers", "an encoder", "train"):
         from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
@@ -43,7 +50,16 @@ def load_encoder(name: str | Path, *, seed: int = 0, head: bool = True) -> tuple
     tokenizer = _from_pretrained(AutoTokenizer, source)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        model = _from_pretrained(kind, source, dtype=torch.float32, **options)
+        model, loaded = _from_pretrained(
+            kind, source, dtype=torch.float32, output_loading_info=True, **options
+        )
+    wrong = [str(name) for names in loaded.values() for name in names]
+    if complete and wrong:
+        raise FileError(
+            Path(source),
+            f"is damaged: {len(wrong)} weights are missing, of another shape or of another model "
+            f"({min(wrong)} …)",
+        )
     if model.config.pad_token_id is None:
         model.config.pad_token_id = tokenizer.pad_token_id
     # Some tokenizers give token types that their model does not take.
@@ -51,7 +67,7 @@ def load_encoder(name: str | Path, *, seed: int = 0, head: bool = True) -> tuple
     tokenizer.model_input_names = [name for name in tokenizer.model_input_names if name in taken]
     if model.config.model_type in _READ_FIRST_TOKEN:
         attention = model.base_model.encoder.layer[-1].attention
-        attention.forward = MethodType(_first_token_attention, attention)
+        attention.forward = MethodType(first_token_attention, attention)
     return model.eval(), tokenizer
 
 
@@ -60,7 +76,7 @@ def check_one_label(folder: Path) -> None:
     with needed("transformers", "an encoder", "train"):
         from transformers import AutoConfig
 
-    _check_folder(folder)
+    check_folder(folder)
     config = _from_pretrained(AutoConfig, folder)
     kind = (config.architectures or ["no model"])[0]
     if not kind.endswith(_HEAD) or config.num_labels != 1:
@@ -75,7 +91,7 @@ def _source(name: str | Path) -> str | Path:
         return lite.path()
     path = Path(name).expanduser()
     if path.exists():
-        _check_folder(path)
+        check_folder(path)
         return path
     text = str(name)
     if isinstance(name, Path) or text.startswith((".", "/", "~", "\\")) or text.count("/") > 1:
@@ -83,17 +99,37 @@ def _source(name: str | Path) -> str | Path:
     return text
 
 
-def _check_folder(folder: Path) -> None:
+def check_folder(folder: Path) -> None:
+    """Raise unless the folder may hold an encoder of ordinary sizes."""
     # Without these files transformers would make up a tokenizer without a vocabulary.
     if not any(path.is_file() for pattern in _TOKENIZER for path in folder.glob(pattern)):
         raise FileError(folder, "has no tokenizer; expected a folder with a Hugging Face encoder")
     # The pooling of a sentence encoder is not needed, but a head in a module of its own is.
     modules = folder / "modules.json"
-    kind = (read_json(folder / "config.json").get("architectures") or [""])[0]
+    config = read_json(folder / "config.json")
+    if not isinstance(config, dict):
+        raise FileError(folder / "config.json", "is not the configuration of an encoder")
+    _check_sizes(folder, config)
+    kind = str((config.get("architectures") or [""])[0])
     if modules.is_file() and kind.endswith(_HEAD) and (count := len(read_json(modules))) > 1:
         raise FileError(
             modules, f"lists {count} modules; expected a cross-encoder that is one transformer"
         )
+
+
+def _check_sizes(folder: Path, config: dict[str, Any]) -> None:
+    """Sizes that the weights beside cannot have raise before anything is built of them."""
+    for name in SIZES:
+        value = config.get(name, 1)
+        if type(value) is not int or not 0 < value <= LARGEST_SIZE:
+            raise FileError(folder / "config.json", f"{name} is {value!r}, which no encoder has")
+    weights = folder / "model.safetensors"
+    if not weights.is_file():
+        return
+    width = config.get("hidden_size", 1)
+    least = max(config.get("vocab_size", 1), width * (config.get("num_hidden_layers", 1) + width))
+    if weights.stat().st_size < least:
+        raise FileError(folder / "config.json", f"describes a larger model than {weights.name} is")
 
 
 def _from_pretrained(kind: Any, source: str | Path, **options: Any) -> Any:
@@ -104,7 +140,7 @@ def _from_pretrained(kind: Any, source: str | Path, **options: Any) -> Any:
     try:
         with quiet_transformers():
             return kind.from_pretrained(str(source), trust_remote_code=False, **options)
-    except (SafetensorError, OSError, ValueError, RuntimeError, KeyError, ImportError) as error:
+    except Exception as error:  # a damaged folder gives any of them
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
         if "trust_remote_code" in str(error):
             reason = "it needs code of its own, and blicer runs no code that comes with a model"
@@ -193,7 +229,8 @@ def resolve_precision(precision: str, device: torch.device, model: Any) -> torch
         raise InputError(f"precision is {precision!r}; expected auto, {', '.join(_DTYPES)}")
     if device.type == "cuda":
         return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
-    wide = getattr(model.config, "hidden_size", 0) >= _WIDE
+    config = model.config if isinstance(model.config, dict) else vars(model.config)
+    wide = config.get("hidden_size", 0) >= _WIDE
     return torch.bfloat16 if device.type == "cpu" and wide and _cpu_has_bf16() else None
 
 
@@ -237,7 +274,7 @@ def token_batches(lengths: Ints, tokens: int, pass_cost: int = 0) -> Iterator[In
 _READ_FIRST_TOKEN = ("bert", "camembert", "electra", "roberta", "xlm-roberta")
 
 
-def _first_token_attention(
+def first_token_attention(
     attention: Any, hidden_states: Tensor, attention_mask: Tensor | None = None, **_: Any
 ) -> tuple[Tensor, None]:
     """Replaces the last attention block's forward: (n, length, d) to (n, 1, d).

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from blicer.config import Config
 from blicer.encoders.loading import Ints
+from blicer.errors import BlicerError
 from blicer.files import digest
 from blicer.progress import note
 
@@ -104,6 +105,14 @@ def set_step(optimiser: torch.optim.AdamW, config: Config, step: int, total: int
                 parameter.requires_grad_(step >= round(config.freeze_embeddings * total))
 
 
+def check_finite(value: float, where: str, rate: float) -> None:
+    """Training that has left the finite numbers stops: nothing good comes after."""
+    if not math.isfinite(value):
+        raise BlicerError(
+            f"training failed: at {where} the loss is {value}; learning_rate is {rate:g}: lower it"
+        )
+
+
 # -- checkpoints -----------------------------------------------------------------------------------
 
 # A checkpoint is due after this time, and after 20 times what the last one took (5 % of the work).
@@ -152,6 +161,7 @@ class Checkpoints:
         about = {"fingerprint": self.fingerprint, "state": json.dumps(state)}
         try:
             self.file.parent.mkdir(parents=True, exist_ok=True)
+            self._unfinished.unlink(missing_ok=True)  # never through a link that somebody left
             save_file(tensors, self._unfinished, about | {"hash": _hash(tensors)})
             os.replace(self._unfinished, self.file)
         except (OSError, SafetensorError) as error:

@@ -19,7 +19,7 @@ from blicer.files import cache_folder, digest
 from blicer.io.matrices import map_safetensors, write_safetensors
 from blicer.io.vectors import Loaded, LoadReport, load, recognise_format
 
-_VERSION = 3  # change when a reader's result changes
+_VERSION = 4  # change when a reader's result changes
 _CACHED = ("text", "word2vec", "fasttext")  # parsing these costs more than reading the cache
 # A file changed twice within one tick of the filesystem's clock keeps its mtime.
 _CLOCK_TICK_SECONDS = 0.02
@@ -28,7 +28,7 @@ _CLOCK_TICK_SECONDS = 0.02
 def cached_load(
     path: Path, max_words: int | None, lowercase: bool, vocabulary: Path | None
 ) -> Loaded:
-    """What ``load`` returned for this file (by path, size and mtime) and options before."""
+    """What ``load`` returned for this file (by path, size, times and inode) and options before."""
     parse = partial(load, path, max_words, lowercase, vocabulary)
     if vocabulary is not None or recognise_format(path) not in _CACHED:
         return parse()
@@ -46,7 +46,8 @@ def cached_load(
     words, vectors, report = parse()
     try:
         if _settled(source, state):
-            write_safetensors(file, words, vectors, {"report": json.dumps(asdict(report))})
+            about = {"report": json.dumps(asdict(report)), "hash": digest(words, vectors)}
+            write_safetensors(file, words, vectors, about)
             # Entries of earlier states of the same file will never be asked for again.
             for other in file.parent.glob(f"{place}-*"):
                 if other.name.split("-")[1] != file.name.split("-")[1]:
@@ -59,6 +60,8 @@ def cached_load(
 def _read(source: Path, file: Path) -> Loaded | None:
     try:
         words, vectors, metadata = map_safetensors(file)
+        if metadata["hash"] != digest(words, vectors):
+            raise ValueError("it does not match its hash")
         return words, vectors, LoadReport(**json.loads(metadata["report"]))
     except (BlicerError, ValueError, KeyError, TypeError) as error:
         progress.note(f"{source}: the cached copy is damaged ({error}); reading again")
@@ -67,7 +70,7 @@ def _read(source: Path, file: Path) -> Loaded | None:
 
 def _state(source: Path) -> list[int]:
     status = source.stat()
-    return [status.st_size, status.st_mtime_ns]
+    return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_dev, status.st_ino]
 
 
 def _settled(source: Path, state: list[int]) -> bool:

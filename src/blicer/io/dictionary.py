@@ -22,6 +22,7 @@ _NAMES = {"\t": "tab", ",": "comma", ";": "semicolon", "|": "vertical bar", " ":
 _SOURCE_TITLES = "source src from word words lemma term headword entry query word1 l1"
 _TARGET_TITLES = "target tgt trg to translation translations gloss word2 l2"
 _SEVERAL_WORDS = re.compile(r"[^\d\s]\s*[;|/,]\s*\S")  # but not "1,000" or "1/2"
+_FORMULA = "=+-@\t\r"  # what makes a cell a formula, or hides that it is one
 Pair = tuple[str, str]
 
 
@@ -31,7 +32,7 @@ def read_dictionary(
     """The pairs of a file, as often as listed, and the report. Arguments as ``Lexicon.load``."""
     path = Path(path)
     report = LoadReport()
-    content = list(_content_lines(_read_text(path, encoding), report))
+    content = list(_content_lines(read_text(path, encoding), report))
     if not content:
         raise FileError(path, "has no word pairs (it is empty, or holds only comments)")
     if content[0][1].startswith('{"'):
@@ -43,7 +44,12 @@ def read_dictionary(
     # the file is quoted.
     cells = (cell for _, text in content for cell in text.split("\t"))
     quoted = all(len(cell) >= 2 and cell[0] == cell[-1] == '"' for cell in cells)
-    rows = [_split(text, delimiter, quoted=quoted) for _, text in content]
+    rows = []
+    for number, text in content:
+        try:
+            rows.append(_split(text, delimiter, quoted=quoted))
+        except InputError as error:
+            raise FileError(path, str(error), line=number) from error
     skipped = 1 if _first_is_header(rows) else 0
     if skipped:
         report.count("header", f"line {content[0][0]} ({_short(content[0][1])})")
@@ -122,14 +128,16 @@ def _split(line: str, delimiter: str, *, quoted: bool) -> list[str]:
         reader = csv.reader([line], delimiter=delimiter, skipinitialspace=True, strict=True)
         try:
             cells = next(reader)
-        except csv.Error:
+        except csv.Error as error:
+            if len(line) > csv.field_size_limit():
+                raise InputError(f"a line of {len(line)} characters ({error})") from error
             return []
     cells = [cell.strip(" ") for cell in cells]
     while len(cells) > 2 and not cells[-1]:
         cells.pop()
-    if cells and re.match(r"\\+#", cells[0]):  # see ``escape_comment``
-        cells[0] = cells[0][1:]
-    return cells
+    if cells:
+        cells[0] = unescape_comment(cells[0])
+    return list(map(unescape_formula, cells)) if delimiter == "," else cells
 
 
 def looks_like_header(source: str = "", target: str = "") -> bool:
@@ -168,7 +176,7 @@ def _source_and_target(cells: list[str], delimiter: str) -> Pair:
     return source, target
 
 
-def _read_text(path: Path, encoding: str | None) -> str:
+def read_text(path: Path, encoding: str | None) -> str:
     """The text without its byte-order mark; raises ``FileError`` for what is no dictionary."""
     with Stream(path) as stream:
         if stream.compression == "zip":
@@ -198,6 +206,21 @@ def tsv_row(cells: Iterable[object]) -> str:
 def escape_comment(text: str) -> str:
     """A line or first word that would be read back as a comment, behind a backslash."""
     return f"\\{text}" if text.lstrip("\\")[:1] == "#" else text
+
+
+def unescape_comment(text: str) -> str:
+    """What ``escape_comment`` was given."""
+    return text[1:] if re.match(r"\\+#", text) else text
+
+
+def escape_formula(text: str) -> str:
+    """A cell that a spreadsheet would compute, behind an apostrophe, which makes it text."""
+    return f"'{text}" if text.lstrip("'")[:1] in tuple(_FORMULA) else text
+
+
+def unescape_formula(text: str) -> str:
+    """What ``escape_formula`` was given."""
+    return text[1:] if re.match(f"'+[{re.escape(_FORMULA)}]", text) else text
 
 
 def check_writable_word(word: str) -> None:

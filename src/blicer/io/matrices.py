@@ -52,9 +52,16 @@ def read_torch(path: Path, _: LoadReport, vocabulary: Path | None) -> Iterator[B
     except Exception as error:  # torch raises many kinds for a file with more than tensors
         reason = (str(error) or type(error).__name__).splitlines()[0][:200]
         raise FileError(path, f"holds no plain tensor ({reason})") from error
-    found = tuple(value.shape) if isinstance(value, torch.Tensor) else type(value).__name__
-    if len(found) != 2 or 0 in found or value.is_complex():
-        raise FileError(path, f"expected a 2-d tensor, one row a word; found {found}")
+    found = f"{type(value).__name__}"
+    plain = isinstance(value, torch.Tensor) and value.layout == torch.strided
+    if plain:
+        found = f"{tuple(value.shape)} of {value.dtype} on {value.device}"
+        plain = value.device.type == "cpu" and not value.is_quantized and not value.is_complex()
+    if not plain or value.ndim != 2 or 0 in value.shape:
+        raise FileError(path, f"expected a plain 2-d tensor, one row a word; found {found}")
+    stored = value.untyped_storage().nbytes()
+    if value.numel() * value.element_size() > stored:  # an expanded tensor: few bytes, many rows
+        raise FileError(path, f"has {stored} bytes for a tensor of shape {tuple(value.shape)}")
     matrix = value.detach().to(torch.float32).contiguous().numpy()
     yield _with_words(matrix, vocabulary or _find_vocabulary(path))
 
@@ -100,7 +107,7 @@ def _with_words(matrix: np.ndarray, vocabulary: Path) -> Batch:
 # Safetensors. The safetensors package checks a file, but copies what can be mapped.
 
 _KIND = "blicer.embeddings"
-_DTYPES = {"F32": "<f4", "U8": "u1", "I8": "i1"}
+_DTYPES = {"F32": "<f4", "F64": "<f8", "U8": "u1", "I8": "i1", "I64": "<i8"}
 
 
 def write_safetensors(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import lzma
+import os
 import re
 import zipfile
 import zlib
@@ -30,6 +31,9 @@ def _only_member(raw: IO[bytes]) -> IO[bytes]:
     return archive.open(members[0])
 
 
+_BINARY = getattr(os, "O_BINARY", 0)  # Windows
+LARGEST_WHOLE = 1 << 29  # bytes of a file that is held in memory; the largest lists have 100 MB
+
 # Name: first bytes, how to open it.
 _COMPRESSIONS: dict[str, tuple[bytes, Callable[[IO[bytes]], Any]]] = {
     "gzip": (rb"\x1f\x8b", lambda raw: gzip.GzipFile(fileobj=raw)),
@@ -38,7 +42,7 @@ _COMPRESSIONS: dict[str, tuple[bytes, Callable[[IO[bytes]], Any]]] = {
     "bzip2": (rb"BZh[1-9]1AY&SY", bz2.BZ2File),
     "zip": (rb"PK\x03\x04", _only_member),
 }
-_BROKEN = (OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile)
+_BROKEN = (OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, ValueError)
 _ZIP_REFUSED = (RuntimeError, NotImplementedError)  # encrypted, or compressed by a rare method
 
 
@@ -55,7 +59,11 @@ class Stream:
         self._file: Any = None  # opened by the first read: a .pt file is a zip of many members
         self._pushed = b""
         try:
-            self._raw = path.open("rb")
+            # A named pipe that nobody writes to is empty; opened as usual it would wait for ever.
+            descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | _BINARY)
+            if hasattr(os, "set_blocking"):
+                os.set_blocking(descriptor, True)
+            self._raw = open(descriptor, "rb")  # noqa: SIM115
             self.start = self._raw.peek(16)[:16]
         except OSError as error:
             raise FileError(path, f"cannot be read ({error.strerror or error})") from error
@@ -80,8 +88,18 @@ class Stream:
             raise FileError(self.path, f"{what} is broken or cut off ({reason})") from error
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def read_all(self) -> bytes:
-        return b"".join(iter(lambda: self.read(1 << 24), b""))
+    def read_all(self, limit: int = LARGEST_WHOLE) -> bytes:
+        """All that there is; more than ``limit`` bytes, perhaps without end, raise."""
+        parts, size = [], 0
+        while part := self.read(1 << 24):
+            size += len(part)
+            if size > limit:
+                what = f"unpacks to more than {limit >> 20} MB"
+                if self.compression is None:
+                    what = f"is larger than {limit >> 20} MB"
+                raise FileError(self.path, f"{what}; expected a dictionary or a word list")
+            parts.append(part)
+        return b"".join(parts)
 
     def peek(self, size: int) -> bytes:
         """The next bytes, without moving on."""

@@ -7,6 +7,7 @@ lie static vectors of the word pieces of a hundred languages (``blicer.encoders.
 
 from __future__ import annotations
 
+import atexit
 import shutil
 import tempfile
 from pathlib import Path
@@ -15,9 +16,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from blicer.errors import BlicerError, FileError
-from blicer.files import atomic_folder, cache_folder, file_sha256, read_json
+from blicer.files import (
+    atomic_folder,
+    cache_folder,
+    file_sha256,
+    read_json,
+    verify,
+    write_marker,
+)
+from blicer.progress import note
 
-NAME = "lite"
+NAME, MARKER = "lite", "blicer-lite.json"
 HERE = Path(__file__).parent
 TABLE, NET, MANIFEST = "table.safetensors", "net.safetensors", "manifest.json"
 STATIC, PIECES = "static.safetensors", "pieces.txt"  # read by blicer.encoders.static
@@ -28,16 +37,33 @@ TABLE_WEIGHT = "electra.embeddings.word_embeddings.weight"
 def path() -> Path:
     """A folder that ``AutoModelForSequenceClassification`` and ``CrossEncoder`` load."""
     folder = cache_folder() / f"{NAME}-{version()}"
-    if not (folder / "model.safetensors").is_file():
+    if not _is_sound(folder):
         try:
             with atomic_folder(folder) as temporary:
                 assemble(temporary)
-        except BlicerError:
+                write_marker(temporary, MARKER, {"format": NAME})
+        except BlicerError as error:
             # Another process was faster, or the cache cannot be written.
-            if not (folder / "model.safetensors").is_file():
-                folder = Path(tempfile.mkdtemp(prefix=f"blicer-{NAME}-"))
-                assemble(folder)
+            if not _is_sound(folder):
+                note(f"{NAME} is put together in a temporary folder ({error})")
+                home = Path(tempfile.mkdtemp(prefix=f"blicer-{NAME}-"))
+                atexit.register(shutil.rmtree, home, ignore_errors=True)
+                folder = home / NAME
+                with atomic_folder(folder) as temporary:
+                    assemble(temporary)
     return folder
+
+
+def _is_sound(folder: Path) -> bool:
+    """Whether an assembled model is there and as it was written; damage means: build it again."""
+    if not (folder / MARKER).is_file():
+        return False
+    try:
+        values = read_json(folder / MARKER)
+        return isinstance(values, dict) and verify(folder, MARKER, values)
+    except BlicerError as error:
+        note(f"the cached {NAME} is damaged and is built again ({error})")
+        return False
 
 
 def version() -> str:

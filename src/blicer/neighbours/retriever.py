@@ -224,6 +224,8 @@ def as_unit_rows(matrix: Any, device: torch.device) -> Tensor:
         raise InputError(f"vectors have {matrix.ndim} dimensions; expected a table of rows")
     rows: Tensor = matrix.to(device=device, dtype=torch.float32)
     norms = torch.linalg.vector_norm(rows, dim=1)
+    if not bool(norms.isfinite().all()):
+        raise InputError("vectors have NaN or infinity in them")
     if bool(((norms - 1).abs() <= 1e-6).logical_or(norms == 0).all()):
         return rows
     if rows.data_ptr() == matrix.data_ptr():

@@ -11,6 +11,7 @@ may be negative.
 from __future__ import annotations
 
 import importlib
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from blicer.errors import InputError
+from blicer.files import file_sha256
 
 CROSS_ENCODER, UNTUNED = "cross-encoder", "untuned"
 # The pipeline builds these two: they need an encoder, which it loads, trains and caches.
@@ -81,6 +83,23 @@ def check_scorers(names: Sequence[str]) -> None:
         scorer_class(name)
         if list(names).count(name) > 1:
             raise InputError(f"the scorer {name} is named twice")
+
+
+def save_scorers(scorers: Sequence[Scorer], folder: Path) -> list[dict[str, Any]]:
+    """Write what the scorers have learned; the values say what ``load_scorer`` needs besides."""
+    saved = []
+    for scorer in scorers:
+        save = getattr(scorer, "save", None)
+        saved.append({"name": scorer.name, **(save(folder) if save else {})})
+    return saved
+
+
+def contents(scorers: Sequence[Scorer]) -> list[Any]:
+    """All that the scorers have learned, hashed: the same for scorers that score alike."""
+    with tempfile.TemporaryDirectory() as name:
+        values: list[Any] = list(save_scorers(scorers, Path(name)))
+        files = sorted(path for path in Path(name).rglob("*") if path.is_file())
+        return values + [[path.name, file_sha256(path)] for path in files]
 
 
 def load_scorer(folder: Path, values: dict[str, Any], **options: Any) -> Scorer:

@@ -1,0 +1,165 @@
+"""Tables with one entry a row: TSV, CSV, JSON lines and Parquet, all of which are read back."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from blicer.dictionary import COLUMNS, REVIEW, About, Dictionary, Entry, provenance
+from blicer.errors import FileError
+from blicer.files import open_output
+from blicer.io.dictionary import (
+    escape_comment,
+    escape_formula,
+    read_dictionary,
+    read_text,
+    tsv_row,
+    unescape_comment,
+    unescape_formula,
+)
+
+ALWAYS = ("source", "target", "confidence", "score", "rank")
+NUMBERS = ("confidence", "score", "back_confidence")
+_ABOUT = b"blicer"  # key of the provenance in a Parquet file
+
+
+def columns(dictionary: Dictionary, review: bool) -> list[str]:
+    two_way = ["back_confidence"] if dictionary.is_two_way else []
+    return [*ALWAYS, *two_way, *(REVIEW if review else ())]
+
+
+def text_cells(entry: Entry, names: Iterable[str]) -> list[str]:
+    return [_text(getattr(entry, name)) for name in names]
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:.4f}" if isinstance(value, float) else str(value)
+
+
+def write_tsv(path: Path, dictionary: Dictionary, review: bool = False) -> None:
+    names = columns(dictionary, review)
+    with open_output(path) as file:
+        file.write(tsv_row(names))
+        file.writelines(tsv_row(text_cells(entry, names)) for entry in dictionary)
+
+
+def write_csv(path: Path, dictionary: Dictionary, review: bool = False) -> None:
+    names = columns(dictionary, review)
+    numbers = [name in (*NUMBERS, "rank") for name in names]
+    with open_output(path) as file:
+        rows = csv.writer(file, lineterminator="\n")
+        rows.writerow(names)
+        for entry in dictionary:
+            cells = zip(text_cells(entry, names), numbers, strict=True)
+            first, *others = (cell if number else escape_formula(cell) for cell, number in cells)
+            rows.writerow([escape_comment(first), *others])
+
+
+def write_jsonl(path: Path, dictionary: Dictionary, review: bool = False) -> None:
+    hidden = {*(() if review else REVIEW)}
+    hidden |= set() if dictionary.is_two_way else {"back_confidence"}
+    with open_output(path) as file:
+        for row in dictionary.rows():
+            rounded = {key: round(row[key], 4) for key in NUMBERS if row[key] is not None}
+            shown = {key: value for key, value in (row | rounded).items() if key not in hidden}
+            file.write(json.dumps(shown, ensure_ascii=False) + "\n")
+
+
+def write_parquet(path: Path, dictionary: Dictionary, review: bool = False) -> None:
+    import pyarrow
+    from pyarrow import parquet
+
+    kinds = dict.fromkeys(COLUMNS, pyarrow.string()) | dict.fromkeys(NUMBERS, pyarrow.float64())
+    kinds |= {"rank": pyarrow.int32(), "seed": pyarrow.bool_()}
+    kinds["forms"] = pyarrow.list_(pyarrow.string())
+    about = {_ABOUT: json.dumps(provenance(dictionary.about)).encode()}
+    table = pyarrow.Table.from_pylist(
+        list(dictionary.rows()), pyarrow.schema(list(kinds.items()), metadata=about)
+    )
+    with open_output(path, "wb") as file:
+        parquet.write_table(table, file, compression="zstd")
+
+
+# -- reading --------------------
+
+
+def read_table(path: Path) -> Dictionary:
+    """A table with our column titles, or any file of word pairs."""
+    text = read_text(path, None)
+    delimiter = next((mark for mark in "\t,;" if mark in text.partition("\n")[0]), "\t")
+    rows = list(_split(text, delimiter))
+    titles = [title.strip().lower() for title in rows[0][1]] if rows else []
+    if titles[:2] != ["source", "target"]:
+        return Dictionary(Entry(*pair) for pair in read_dictionary(path, lowercase=False)[0])
+    records = ((line, dict(zip(titles, cells, strict=False))) for line, cells in rows[1:])
+    return Dictionary(make_entry(path, line, record) for line, record in records)
+
+
+def _split(text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """Number and cells of every line with something in it, as ``write_tsv`` or ``_csv`` wrote."""
+    if delimiter == "\t":
+        for number, line in enumerate(text.split("\n"), start=1):
+            if line.strip() and not line.startswith("#"):
+                first, *others = line.removesuffix("\r").split("\t")
+                yield number, [unescape_comment(first), *others]
+        return
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+    for cells in reader:
+        if any(cells):
+            first, *others = cells
+            yield reader.line_num, list(map(unescape_formula, [unescape_comment(first), *others]))
+
+
+def read_jsonl(path: Path) -> Dictionary:
+    entries = []
+    for number, line in enumerate(read_text(path, None).split("\n"), start=1):
+        if line.strip():
+            try:
+                record = json.loads(line)
+            except ValueError as error:
+                raise FileError(path, f"is not JSON ({error})", line=number) from error
+            if not isinstance(record, dict):
+                raise FileError(path, "holds no object; expected an entry", line=number)
+            entries.append(make_entry(path, number, record))
+    return Dictionary(entries)
+
+
+def read_parquet(path: Path) -> Dictionary:
+    import pyarrow
+    from pyarrow import parquet
+
+    try:
+        table = parquet.read_table(path)
+    except (pyarrow.ArrowException, OSError) as error:
+        raise FileError(path, f"is no Parquet file ({error})") from error
+    kept = (table.schema.metadata or {}).get(_ABOUT)
+    about = About.from_dict(json.loads(kept)) if kept else None
+    rows = enumerate(table.to_pylist(), start=1)
+    return Dictionary((make_entry(path, number, row) for number, row in rows), about)
+
+
+def make_entry(path: Path, line: int, record: dict[str, Any]) -> Entry:
+    """An entry from the columns of a row; a cell that is wrong raises ``FileError``."""
+    given = {key: value for key, value in record.items() if key in COLUMNS and value is not None}
+    texts = {key: str(given.get(key, "")).strip(" ") for key in ("source", "target", *REVIEW)}
+    if not texts["source"] or not texts["target"]:
+        raise FileError(path, "the source or the target is empty", line=line)
+    values: dict[str, Any] = dict(texts)
+    try:
+        for key in NUMBERS:
+            if given.get(key, "") != "":
+                values[key] = float(given[key])
+        values["rank"] = int(given.get("rank") or 1)
+    except (TypeError, ValueError) as error:
+        raise FileError(path, f"has a number that is none ({error})", line=line) from None
+    forms = given.get("forms") or ()
+    values["forms"] = tuple(re.split(r"\s*;\s*", forms) if isinstance(forms, str) else forms)
+    values["seed"] = str(given.get("seed", "")).lower() in ("true", "1")
+    return Entry(**values)
