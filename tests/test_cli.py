@@ -39,7 +39,7 @@ def test_help_of_every_command_has_an_example_and_needs_no_torch() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     without, rest = done.stdout.split("\n", 1)
     assert without == ""
-    assert rest.split() == ["11", "False"]
+    assert rest.split() == ["13", "False"]
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,8 @@ from blicer.download import DownloadError, Part, fetch
 from blicer.errors import FileError, InputError
 from blicer.expectations import lines
 from blicer.files import (
+    CHECKSUMS,
+    SEAL,
     atomic_folder,
     atomic_write,
     cache_folder,
@@ -248,9 +250,11 @@ def _known_entries(index: Path) -> dict[str, Any]:
 
 
 def _rewrite(folder: Path, marker: str) -> None:
-    values = _without_folders(read_json(folder / marker))
+    """Write the marker again: without paths, and with the checksums of what is there now."""
+    values = read_json(folder / marker)
     (folder / marker).unlink()  # it does not list itself
-    write_marker(folder, marker, values)
+    kept = {key: one for key, one in values.items() if key not in (SEAL, CHECKSUMS)}
+    write_marker(folder, marker, _without_folders(kept))
 
 
 def _safe_name(path: Path) -> str:
