@@ -2,9 +2,9 @@
 
     python -m benchmarks.induction TRANSLATOR [--words 20000 50000] [--before SRC] [--json FILE]
 
-Every run is a process of its own. CPU seconds count, because other work on the machine changes
-how long a run takes but hardly how much it computes. ``--before``: the ``src`` folder of an earlier
-blicer, which runs beside.
+Every run is a process of its own; the second size goes on from the scores of the first. CPU seconds
+count, because other work on the machine changes how long a run takes but hardly how much it
+computes. ``--before``: the ``src`` folder of an earlier blicer, which runs beside.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+CANDIDATES = 28  # of each word, by default
 WHOLE = 200_000  # words that an estimate is given for
 _MAIN = "from blicer.cli import main; main()"
 
@@ -41,35 +42,38 @@ def run(arguments: list[str], cache: Path, source: Path | None = None) -> dict[s
 
 
 def measure(translator: str, words: list[int], before: Path | None) -> dict[str, Any]:
-    found: dict[str, Any] = {"candidates": 28, "runs": []}
+    found: dict[str, Any] = {"candidates": CANDIDATES, "runs": []}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
 
-        def induce(what: str, count: int, *options: str, **how: Any) -> None:
-            output = folder / f"out.{how.pop('ending', 'tsv')}"
+        def induce(
+            what: str, count: int, new: int, *options: str, source: Path | None = None
+        ) -> None:
+            output = folder / ("out.tmx" if options else "out.tsv")
             arguments = ["induce", translator, "-n", str(count), *options, "-o", str(output)]
-            cost = run(arguments, folder / how.pop("cache", f"cache-{count}"), **how)
-            found["runs"].append({"what": what, "words": count, **cost})
+            cost = run(arguments, folder / "cache", source)
+            found["runs"].append({"what": what, "words": count, "scored": new, **cost})
             print(found["runs"][-1], file=sys.stderr, flush=True)
 
-        induce("start: one word", 1, cache="cache-1")
+        induce("start", 1, 1)
+        ready = 1
         for count in words:
             if before is not None:
-                induce("before", count, source=before, cache="cache-before")
-            induce("scores computed", count)
-            induce("scores kept: another -k and format", count, "-k", "2", ending="tmx")
-    found["estimate"] = estimate(found["runs"], words)
-    return found
+                induce("before", count, count, source=before)
+            induce("computed", count, count - ready)
+            induce("kept", count, 0, "-k", "2")
+            ready = count
+    return found | estimate(found["runs"])
 
 
-def estimate(runs: list[dict[str, Any]], words: list[int]) -> dict[str, float]:
-    """Pairs a CPU second between two sizes, and hours for ``WHOLE`` words at that rate."""
-    cpu = {row["words"]: row["cpu_seconds"] for row in runs if row["what"] == "scores computed"}
-    fewer, more = words[0], words[-1]
-    a_word = (cpu[more] - cpu[fewer]) / (more - fewer)
+def estimate(runs: list[dict[str, Any]]) -> dict[str, float]:
+    """CPU seconds of the last computing run beyond those with kept scores, as a rate."""
+    *_, computed, kept = runs
+    scoring = (computed["cpu_seconds"] - kept["cpu_seconds"]) / computed["scored"]
+    writing = kept["cpu_seconds"] / kept["words"]
     return {
-        "pairs_a_second": round(28 / a_word),
-        "hours_for_200000": round(WHOLE * a_word / 3600, 2),
+        "pairs_a_cpu_second": round(CANDIDATES / scoring),
+        "cpu_hours_for_200000_words": round(WHOLE * (scoring + writing) / 3600, 2),
     }
 
 

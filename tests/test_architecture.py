@@ -30,7 +30,7 @@ ORDER = [
     ["calibration"],
     ["mixing"],
     ["expectations"],
-    ["breakdown"],
+    ["breakdown", "induction"],
     ["translator", "evaluation"],
     ["pipeline"],
     ["multilingual"],

@@ -18,11 +18,13 @@ import pyarrow
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
-from blicer import formats
+from blicer import formats, induction
 from blicer.align.space import Space
 from blicer.calibration import Scored, calibrate
-from blicer.dictionary import About, Dictionary, Entry, merged
+from blicer.cli import app
+from blicer.dictionary import About, Dictionary, Entry, joined, merged
 from blicer.embeddings import Embeddings
 from blicer.errors import FileError, InputError
 from blicer.files import atomic_write, open_output
@@ -69,6 +71,7 @@ def make_translator(n_cand: int = 10, **changed: Any) -> Translator:
 @pytest.fixture
 def translator(monkeypatch: pytest.MonkeyPatch) -> Translator:
     monkeypatch.setattr("blicer.translator.QUERIES_AT_ONCE", 7)
+    monkeypatch.setattr("blicer.induction.BLOCK", 7)
     return make_translator()
 
 
@@ -100,6 +103,26 @@ def test_induced_is_what_translate_says(
         assert (found.about.source, found.about.target) == (
             ("fr", "en") if reverse else ("en", "fr")
         )
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3, 9])
+def test_parts_are_the_whole(translator: Translator, parts: int, tmp_path: Path) -> None:
+    whole = translator.induce(25, 3)
+    files = []
+    for part in range(1, parts + 1):
+        files.append(tmp_path / f"{part}.jsonl")
+        translator.induce(25, 3, shard=f"{part}/{parts}").save(files[-1])
+    assert pairs_asked(translator) == 25 * 10  # nothing twice
+    every = [translator.induce(25, 3, shard=f"{part}/{parts}") for part in range(1, parts + 1)]
+    assert joined(every) == whole
+    assert joined([*every, every[0]]) == whole
+    assert joined(every).asked == 25
+    done = CliRunner().invoke(app, ["export", *map(str, files), "-o", str(tmp_path / "all.tsv")])
+    assert done.exit_code == 0
+    whole.save(tmp_path / "whole.tsv")
+    assert (tmp_path / "all.tsv").read_bytes() == (tmp_path / "whole.tsv").read_bytes()
+    with pytest.raises(InputError, match="in parts"):
+        translator.induce(25, both=True, shard="1/2")
 
 
 def test_no_pair_is_scored_twice(translator: Translator) -> None:
@@ -136,6 +159,17 @@ def test_a_killed_run_goes_on(translator: Translator, monkeypatch: pytest.Monkey
     found = translator.induce()
     assert pairs_asked(translator) == WORDS * 10
     assert len(found.words) == WORDS
+
+
+def test_rows_of_several_blocks_in_any_order(translator: Translator) -> None:
+    """A word with a space around it can be that of another row."""
+    queries = [20, 3, 9, 3, 59]
+    expected = translator.rank(queries)
+    kept = induction.cache(translator)
+    for _ in range(2):
+        found = induction.rank_kept(translator, kept, queries, reverse=False)
+        for key, values in found.items():
+            np.testing.assert_array_equal(values, getattr(expected, key))
 
 
 def test_damaged_files_are_computed_again(translator: Translator, own_cache: Path) -> None:
@@ -178,6 +212,8 @@ def test_both_directions_are_merged(translator: Translator) -> None:
         assert [e.rank for e in entries] == list(range(1, len(entries) + 1))
     with pytest.raises(InputError, match="has no reverse"):
         translator.induce(both=True, reverse=True)
+    with pytest.raises(InputError, match="words is 0"):
+        translator.induce(0)
 
 
 def test_inflected_forms_lead_to_their_headword() -> None:
@@ -338,6 +374,32 @@ def test_what_cannot_be_written_is_said_before(tmp_path: Path) -> None:
         found.save(tmp_path)
     assert not list(tmp_path.iterdir())
     assert formats.check_output(Path("/dev/stdout")) == "tsv"
+
+
+# -- the command --------------------
+
+
+def test_a_dictionary_file_is_exported(tmp_path: Path) -> None:
+    run = CliRunner()
+    Dictionary(ENTRIES).save(tmp_path / "d.jsonl")
+    arguments = ["export", str(tmp_path / "d.jsonl"), "--source-language", "EN", "--json"]
+    out = str(tmp_path / "d.parquet")
+    done = run.invoke(app, [*arguments, "--min-confidence", "0.3", "-o", out])
+    assert json.loads(done.stdout) == {"output": out, "words": 3, "translated": 2, "entries": 2}
+    found = Dictionary.load(tmp_path / "d.parquet")
+    assert [entry.target for entry in found] == ["chat", "-20%"]
+    assert found.about.source == "en"
+    run.invoke(app, [*arguments, "-n", "1", "-k", "1", "--reverse", "--review", "-o", out])
+    assert [entry.target for entry in Dictionary.load(tmp_path / "d.parquet")] == ["cat"]
+    for wrong, said in (
+        (["--both", "-o", out], "need a translator"),
+        (["-o", "-"], "both go to standard output"),
+        (["-o", str(tmp_path / "d.doc")], "no dictionary format"),
+        (["--source-language", "english", "-o", out], "BCP 47"),
+    ):
+        failed = run.invoke(app, [*arguments, *wrong])
+        assert isinstance(failed.exception, InputError)
+        assert said in str(failed.exception)
 
 
 # -- standard output, pipes --------------------

@@ -13,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 import blicer.pipeline as chain
+from blicer import induction
 from blicer.align.procrustes import Procrustes
 from blicer.align.space import Space
 from blicer.cli import app
@@ -333,7 +334,7 @@ def test_from_files_to_a_dictionary_by_command(
     assert (rows[0].source, rows[0].target) not in translator.seeds
     assert (rows[0].source, rows[0].target) in translator.wrong
     assert translator.translate(rows[1].source).best == sides[1].words[7]
-    assert translator.about.vectors[0].startswith("en.vec")
+    assert induction.about(translator).vectors[0].startswith("en.vec")
     untouched = [*arguments, "--curated", str(output)]
     assert "no verdict" in str(run.invoke(app, untouched).exception)
 

@@ -292,7 +292,8 @@ class Readers:
             if html.escape(entry.source, quote=False) in text
             and html.escape(entry.target, quote=False) in text
         ]
-        return f"written by pyglossary {self.distribution('pyglossary')}, read with zipfile", pairs
+        made = f"written by pyglossary {self.distribution('pyglossary')}"
+        return f"{made}, words found in its pages", pairs
 
 
 def flat(value: Any) -> Iterator[dict[str, Any]]:

@@ -16,24 +16,22 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from blicer import __version__
+from blicer import induction
 from blicer.align.space import Space
 from blicer.calibration import Calibration, doubts
 from blicer.config import MOST
 from blicer.crossencoder.scoring import best_first
-from blicer.dictionary import About, Dictionary, Entry, merged
 from blicer.errors import FileError, InputError
 from blicer.expressions import PART_TRANSLATIONS, compose, parts_of
-from blicer.files import atomic_folder, check_replaceable, digest, read_marker, write_marker
+from blicer.files import atomic_folder, check_replaceable, read_marker, write_marker
 from blicer.forms import Forms
 from blicer.lexicon import Lexicon, find_words, html_table
 from blicer.mixing import CSLS, Mixture, pair_words, score_candidates
-from blicer.progress import task
-from blicer.scorers import Scorer, contents, load_scorer, save_scorers
-from blicer.stage_cache import ArrayCache
+from blicer.scorers import Scorer, load_scorer, save_scorers
 from blicer.training_pairs import Scaling
 
 if TYPE_CHECKING:
+    from blicer.dictionary import Dictionary
     from blicer.embeddings import Embeddings
 
 FORMAT, VERSION = "blicer-translator", 1
@@ -241,6 +239,7 @@ class Translator:
         reverse: bool = False,
         min_confidence: float | None = None,
         seeds_as_evidence: bool = False,
+        rank: Callable[[list[int]], Ranking] | None = None,
     ) -> Iterator[Translation]:
         """Translate some hundred words at a time, in order.
 
@@ -249,20 +248,9 @@ class Translator:
         ``seeds_as_evidence``: the model may overrule the seeds it was trained on; by default they
         come first, as given. Forms of one lemma count as one translation. An expression that is not
         in the vocabulary is composed of its parts if they are (``expressions.compose``).
+        ``rank``: gives the rankings of rows; by default the method.
         """
-        rank = partial(self.rank, reverse=reverse)
-        yield from self._answers(words, k, rank, reverse, min_confidence, seeds_as_evidence)
-
-    def _answers(
-        self,
-        words: Sequence[str],
-        k: int,
-        rank: Callable[[list[int]], Ranking],
-        reverse: bool,
-        min_confidence: float | None,
-        seeds_as_evidence: bool,
-    ) -> Iterator[Translation]:
-        """``translate_stream`` with rankings from ``rank``."""
+        rank = rank or partial(self.rank, reverse=reverse)
         self.check_request(words, k, min_confidence)
         words = [word.strip() for word in words]
         judged = (self.seeds, self.wrong)
@@ -338,76 +326,20 @@ class Translator:
         *,
         reverse: bool = False,
         both: bool = False,
+        shard: str = "1/1",
         min_confidence: float | None = None,
         seeds_as_evidence: bool = False,
     ) -> Dictionary:
         """The dictionary of the most frequent words.
 
         ``words``: how many (by default all). ``both``: both directions as one dictionary; pairs
-        that are found from both sides come first. For the others see ``translate_stream``. Scores
-        are kept in the cache folder, so that the same words are never scored twice, not after a
-        kill and not for other options.
+        that are found from both sides come first. ``shard``: I/N, only part I of N of the words.
+        For the others see ``translate_stream``. Scores are kept in the cache folder, so that the
+        same words are never scored twice, not after a kill and not for other options.
         """
-        self.check_request([], k, min_confidence)
-        if both and reverse:
-            raise InputError("a dictionary of both directions has no reverse: ask for either")
-        if both:
-            how: Any = {"min_confidence": min_confidence, "seeds_as_evidence": seeds_as_evidence}
-            return merged(*(self.induce(words, k, reverse=back, **how) for back in (False, True)))
-        side = self.target if reverse else self.source
-        vocabulary = side.words[: len(side) if words is None else words]
-        rank = partial(self.rank_kept, reverse=reverse)
-        answers = self._answers(vocabulary, k, rank, reverse, min_confidence, seeds_as_evidence)
-        entries = []
-        with task("translating", len(vocabulary)) as running:
-            for answer in answers:
-                running.advance()
-                for place, one in enumerate(answer.candidates, start=1):
-                    numbers = (one.confidence, one.score, place, one.seed, one.forms)
-                    entries.append(Entry(answer.word, one.word, *numbers))
-        forms = self.target_forms if reverse else self.source_forms
-        about = self.about.reverse() if reverse else self.about
-        found = Dictionary(entries, about, asked=len(vocabulary))
-        found.inflected = forms.of(found.words)
-        return found
-
-    def rank_kept(self, queries: Sequence[int], *, reverse: bool = False) -> Ranking:
-        """``rank`` for neighbouring rows of one block; what was ranked before is in the cache."""
-        block, start = divmod(queries[0], QUERIES_AT_ONCE)
-        first = queries[0] - start
-
-        def compute(begin: int, end: int) -> dict[str, NDArray[Any]]:
-            found = self.rank(np.arange(first + begin, first + end), reverse=reverse)
-            return {key: value for key, value in vars(found).items() if value is not None}
-
-        name = f"{'backward' if reverse else 'forward'}-{block:06}"
-        kept: Any = self.kept.rows(name, start + len(queries), compute)
-        kept = {key: rows[start:] for key, rows in kept.items()}
-        return Ranking(**{"confidence": None} | kept)
-
-    @cached_property
-    def kept(self) -> ArrayCache:
-        """Rankings of this translator that were computed before, in any process."""
-        ours = self.to_dict()
-        settings = [ours[key] for key in ("mixture", "scaling", "calibration", "n_cand")]
-        vectors = [np.asarray(side.vectors) for side in (self.source, self.target)]
-        words = ["\n".join(side.words) for side in (self.source, self.target)]
-        parts = [__version__, self.space.k_csls, settings, contents(self.scorers)]
-        return ArrayCache("scores", digest(parts, *vectors, *words))
-
-    @property
-    def about(self) -> About:
-        """Where this translator's dictionaries come from."""
-        names = self.details.get("vectors", {}).get("files", ["", ""])
-        sides = zip((self.source, self.target), map(Path, names), strict=True)
-        first, second = (f"{path.name} ({len(side):,} words)".strip() for side, path in sides)
-        return About(
-            self.source.language or "",
-            self.target.language or "",
-            vectors=(first, second),
-            seeds=self.details.get("seeds", len(self.seeds)),
-            method=f"{self.space.method}; {self.mixture}",
-        )
+        how: Any = {"min_confidence": min_confidence, "seeds_as_evidence": seeds_as_evidence}
+        how |= {"reverse": reverse, "both": both, "shard": shard}
+        return induction.induce(self, Ranking, words, k, **how)
 
     # -- saving and loading --------------------
 
@@ -501,12 +433,12 @@ def _composed(parts: Sequence[Translation], seeds: Lexicon, offered: Embeddings)
     """Candidates of an expression from the translations of its parts; none if one has none."""
     sure = all(one.confidence is not None for part in parts for one in part.candidates)
     numbers = [
-        [(one.word, one.confidence if sure else one.score) for one in part.candidates]
-        for part in parts
-    ]  # a seed that was not found has no score
+        [(x.word, x.confidence if sure else x.score) for x in one.candidates] for one in parts
+    ]
+    # A seed that was not found has no score.
     answers = [[(word, 1.0 if one is None else one) for word, one in part] for part in numbers]
-    found = compose(answers, seeds, offered)
-    return [Candidate(word, None if sure else one, one if sure else None) for word, one in found]
+    made = compose(answers, seeds, offered)
+    return [Candidate(word, None if sure else one, one if sure else None) for word, one in made]
 
 
 def _find(words: Sequence[str], vocabulary: Embeddings) -> dict[str, int]:
