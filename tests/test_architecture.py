@@ -18,6 +18,7 @@ ORDER = [
     ["io"],
     ["embeddings", "lexicon"],
     ["forms", "expressions"],
+    ["translations"],
     ["formats", "dictionary"],
     ["neighbours"],
     ["lite"],

@@ -15,7 +15,8 @@ from blicer.errors import InputError
 from blicer.lexicon import Lexicon
 from blicer.mixing import CSLS, Mixture
 from blicer.training_pairs import Scaling
-from blicer.translator import Candidate, Translation, Translator
+from blicer.translations import Candidate, Translation
+from blicer.translator import Translator
 
 WORDS = Embeddings(["cat", "dog"], np.eye(2), "en")
 SEEDS = Lexicon([("cat", "dog"), ("<b>", "&")])
@@ -39,19 +40,19 @@ def test_the_package_has_its_verbs_and_its_types() -> None:
     ],
 )
 def test_wrong_arguments_of_train(arguments: Any, name: str, expected: str) -> None:
-    with pytest.raises(InputError, match=f"^{name} is the .*{expected}"):
+    with pytest.raises(InputError, match=f"^{name} is a .*{expected}"):
         blicer.train(*arguments)
 
 
 def test_wrong_arguments_of_align_and_evaluate() -> None:
-    with pytest.raises(InputError, match=r"^seeds is the str 'seeds.tsv'"):
+    with pytest.raises(InputError, match=r"^seeds is a str"):
         blicer.Procrustes().align(WORDS, WORDS, "seeds.tsv")  # type: ignore[arg-type]
-    with pytest.raises(InputError, match=r"^source is the ndarray"):
+    with pytest.raises(InputError, match=r"^source is a ndarray"):
         blicer.Procrustes().align(np.eye(2), WORDS, SEEDS)  # type: ignore[arg-type]
     space = Space(WORDS, WORDS, method="files")
-    with pytest.raises(InputError, match=r"^lexicon is the dict"):
+    with pytest.raises(InputError, match=r"^lexicon is a dict"):
         blicer.evaluate(space, {"cat": "dog"})  # type: ignore[arg-type]
-    with pytest.raises(InputError, match=r"^system is the str 'en-fr'; expected a Space"):
+    with pytest.raises(InputError, match=r"^system is a str; expected a Space"):
         blicer.evaluate("en-fr", SEEDS)  # type: ignore[arg-type]
 
 

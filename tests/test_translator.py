@@ -18,7 +18,8 @@ from blicer.errors import FileError, InputError
 from blicer.lexicon import Lexicon
 from blicer.mixing import CSLS, Mixture
 from blicer.training_pairs import Scaling
-from blicer.translator import Candidate, Translator
+from blicer.translations import Candidate
+from blicer.translator import Translator
 
 
 class Oracle:

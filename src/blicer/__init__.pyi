@@ -19,7 +19,7 @@ from blicer.lexicon import Lexicon as Lexicon
 from blicer.multilingual import prepare_multilingual as prepare_multilingual
 from blicer.multilingual import prepare_zero_shot as prepare_zero_shot
 from blicer.pipeline import train as train
-from blicer.translator import Translation as Translation
+from blicer.translations import Translation as Translation
 from blicer.translator import Translator as Translator
 
 __version__: str

@@ -92,6 +92,14 @@ def spellings_of(word: str) -> Iterator[str]:
             yield form.replace("_", " ")
 
 
+def find_in_any_case(words: Iterable[str], vocabulary: Vocabulary) -> dict[str, int]:
+    """Row of each word that is there as written, in another Unicode form, or in lower case."""
+    found = find_words(words, vocabulary)
+    lower = {word: word.lower() for word in words if word not in found}
+    folded = find_words(lower.values(), vocabulary)
+    return found | {word: folded[form] for word, form in lower.items() if form in folded}
+
+
 class Lexicon:
     """Distinct pairs of a source and a target word, in the order in which they came.
 

@@ -7,7 +7,7 @@ Candidates come from CSLS, every scorer scores them, and the mixed score ranks t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from numbers import Integral, Real
 from pathlib import Path
@@ -22,13 +22,21 @@ from blicer.calibration import Calibration, doubts
 from blicer.config import MOST
 from blicer.crossencoder.scoring import best_first
 from blicer.errors import FileError, InputError
-from blicer.expressions import PART_TRANSLATIONS, compose, parts_of
+from blicer.expressions import PART_TRANSLATIONS, parts_of
 from blicer.files import atomic_folder, check_replaceable, read_marker, write_marker
 from blicer.forms import Forms
-from blicer.lexicon import Lexicon, find_words, html_table
+from blicer.lexicon import Lexicon, find_in_any_case
 from blicer.mixing import CSLS, Mixture, pair_words, score_candidates
 from blicer.scorers import Scorer, load_scorer, save_scorers
 from blicer.training_pairs import Scaling
+from blicer.translations import (
+    Candidate,
+    Translation,
+    composed,
+    given_in,
+    lemmas,
+    seeds_first,
+)
 
 if TYPE_CHECKING:
     from blicer.dictionary import Dictionary
@@ -41,42 +49,6 @@ QUERIES_AT_ONCE = 512
 MOST_CANDIDATES = 100_000  # of a word, in a file
 _UNCALIBRATED = "this translator has no calibration"
 _TRAIN_AGAIN = "train it with held-out seeds (holdout above 0)"
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """One translation, and the chance that it is right (None without a calibration)."""
-
-    word: str
-    score: float | None
-    """The mixed score; None if the translation was given as a seed and not found."""
-    confidence: float | None
-    seed: bool = False
-    """Whether the user gave it."""
-    forms: tuple[str, ...] = ()
-    """Other forms of the same lemma among the candidates, best first."""
-
-
-@dataclass(frozen=True)
-class Translation:
-    """A word's translations, best first; none if it is unknown or nothing is sure enough."""
-
-    word: str
-    candidates: tuple[Candidate, ...]
-    known: bool = True
-    composed: bool = False
-    """Whether it is an expression that is not known as one: its parts were translated."""
-
-    @property
-    def best(self) -> str | None:
-        return self.candidates[0].word if self.candidates else None
-
-    def _repr_html_(self) -> str:
-        rows = [
-            (one.word, "" if one.confidence is None else f"{one.confidence:.2f}", *one.forms[:1])
-            for one in self.candidates
-        ]
-        return html_table([self.word, "confidence", "also"], rows)
 
 
 @dataclass(frozen=True)
@@ -261,26 +233,26 @@ class Translator:
         least = likely if min_confidence is None else min_confidence
         for start in range(0, len(words), QUERIES_AT_ONCE):
             some = list(words[start : start + QUERIES_AT_ONCE])
-            rows = _find(some, asked)
+            rows = find_in_any_case(some, asked)
             answers = rank([rows[word] for word in some if word in rows]).candidates(offered)
             for word in some:
-                bad = _of(wrong, word)
+                bad = given_in(wrong, word)
                 found = (
                     [one for one in next(answers) if one.word not in bad] if word in rows else []
                 )
-                given = [] if seeds_as_evidence else _of(known, word)
-                every = _lemmas(_seeds_first(given, found), len(given), forms)
-                composed = not every and bool(parts := parts_of(word))
-                if composed:
+                given = [] if seeds_as_evidence else given_in(known, word)
+                every = lemmas(seeds_first(given, found), len(given), forms)
+                of_parts = not every and bool(parts := parts_of(word))
+                if of_parts:
                     options: Any = {"reverse": reverse, "seeds_as_evidence": seeds_as_evidence}
                     answered = self.translate(parts, PART_TRANSLATIONS, **options)
                     every = [
-                        one for one in _composed(answered, known, offered) if one.word not in bad
+                        one for one in composed(answered, known, offered) if one.word not in bad
                     ]
                 first = every[:1] if min_confidence is None else []
                 rest = [one for one in every[len(first) :] if (one.confidence or 0.0) >= least]
                 yield Translation(
-                    word, (*first, *rest)[:k], bool(every), composed=composed and bool(every)
+                    word, (*first, *rest)[:k], bool(every), composed=of_parts and bool(every)
                 )
 
     @cached_property
@@ -403,47 +375,3 @@ def _candidates(count: Any) -> int:
 def read_translator(folder: Path) -> dict[str, Any]:
     """Content of ``translator.json``; other versions raise ``FileError``."""
     return read_marker(folder, DESCRIPTION, FORMAT, VERSION, "a translator")
-
-
-def _of(lexicon: Lexicon, word: str) -> list[str]:
-    """The word's translations there, as it is or in lower case."""
-    return lexicon.targets.get(word, lexicon.targets.get(word.lower(), []))
-
-
-def _seeds_first(given: Sequence[str], found: Sequence[Candidate]) -> list[Candidate]:
-    """Translations that the user gave, then what was found beyond them."""
-    scores = {one.word: one.score for one in found}
-    seeds = [Candidate(word, scores.get(word), 1.0, seed=True) for word in given]
-    return [*seeds, *(one for one in found if one.word not in given)]
-
-
-def _lemmas(candidates: Sequence[Candidate], seeds: int, forms: Forms) -> list[Candidate]:
-    """One candidate for each lemma, which has its other forms; ``seeds`` stand for themselves."""
-    words = [one.word for one in candidates]
-    groups = forms.group(words, heads=seeds)
-    return [
-        replace(candidates[head], forms=tuple(words[place] for place in others))
-        if others
-        else candidates[head]
-        for head, *others in groups
-    ]
-
-
-def _composed(parts: Sequence[Translation], seeds: Lexicon, offered: Embeddings) -> list[Candidate]:
-    """Candidates of an expression from the translations of its parts; none if one has none."""
-    sure = all(one.confidence is not None for part in parts for one in part.candidates)
-    numbers = [
-        [(x.word, x.confidence if sure else x.score) for x in one.candidates] for one in parts
-    ]
-    # A seed that was not found has no score.
-    answers = [[(word, 1.0 if one is None else one) for word, one in part] for part in numbers]
-    made = compose(answers, seeds, offered)
-    return [Candidate(word, None if sure else one, one if sure else None) for word, one in made]
-
-
-def _find(words: Sequence[str], vocabulary: Embeddings) -> dict[str, int]:
-    """Row of each word that is there as written, in another Unicode form, or in lower case."""
-    found = find_words(words, vocabulary)
-    lower = {word: word.lower() for word in words if word not in found}
-    folded = find_words(lower.values(), vocabulary)
-    return found | {word: folded[form] for word, form in lower.items() if form in folded}

@@ -23,7 +23,7 @@ from blicer.progress import note, printable
 
 if TYPE_CHECKING:
     from blicer.evaluation import Evaluation
-    from blicer.translator import Translation
+    from blicer.translations import Translation
 
 MOST_SHOWN = 12  # values of a list
 _KINDS = f"Read it as {options.listed(inspection.KINDS)}."

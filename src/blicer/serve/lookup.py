@@ -26,7 +26,8 @@ from blicer.embeddings import Embeddings
 from blicer.lexicon import find_words
 from blicer.mixing import score_candidates, score_found
 from blicer.neighbours.retriever import Neighbours
-from blicer.translator import Ranking, Translation, Translator
+from blicer.translations import Translation
+from blicer.translator import Ranking, Translator
 
 WORDS_A_STEP = 16  # of the dictionary: so long a request may have to wait
 MOST_RANKINGS = 50_000  # that are kept, at about 1.5 kB

@@ -1,0 +1,82 @@
+"""What a translator answers: translations with confidences, seeds first, a lemma once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from blicer.expressions import compose
+from blicer.forms import Forms
+from blicer.lexicon import Lexicon, Vocabulary, html_table
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One translation, and the chance that it is right (None without a calibration)."""
+
+    word: str
+    score: float | None
+    """The mixed score; None if the translation was given as a seed and not found."""
+    confidence: float | None
+    seed: bool = False
+    """Whether the user gave it."""
+    forms: tuple[str, ...] = ()
+    """Other forms of the same lemma among the candidates, best first."""
+
+
+@dataclass(frozen=True)
+class Translation:
+    """A word's translations, best first; none if it is unknown or nothing is sure enough."""
+
+    word: str
+    candidates: tuple[Candidate, ...]
+    known: bool = True
+    composed: bool = False
+    """Whether it is an expression that is not known as one: its parts were translated."""
+
+    @property
+    def best(self) -> str | None:
+        return self.candidates[0].word if self.candidates else None
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (one.word, "" if one.confidence is None else f"{one.confidence:.2f}", *one.forms[:1])
+            for one in self.candidates
+        ]
+        return html_table([self.word, "confidence", "also"], rows)
+
+
+def given_in(lexicon: Lexicon, word: str) -> list[str]:
+    """The word's translations there, as it is or in lower case."""
+    return lexicon.targets.get(word, lexicon.targets.get(word.lower(), []))
+
+
+def seeds_first(given: Sequence[str], found: Sequence[Candidate]) -> list[Candidate]:
+    """Translations that the user gave, then what was found beyond them."""
+    scores = {one.word: one.score for one in found}
+    seeds = [Candidate(word, scores.get(word), 1.0, seed=True) for word in given]
+    return [*seeds, *(one for one in found if one.word not in given)]
+
+
+def lemmas(candidates: Sequence[Candidate], seeds: int, forms: Forms) -> list[Candidate]:
+    """One candidate for each lemma, which has its other forms; ``seeds`` stand for themselves."""
+    words = [one.word for one in candidates]
+    groups = forms.group(words, heads=seeds)
+    return [
+        replace(candidates[head], forms=tuple(words[place] for place in others))
+        if others
+        else candidates[head]
+        for head, *others in groups
+    ]
+
+
+def composed(parts: Sequence[Translation], seeds: Lexicon, offered: Vocabulary) -> list[Candidate]:
+    """Candidates of an expression from the translations of its parts; none if one has none."""
+    sure = all(one.confidence is not None for part in parts for one in part.candidates)
+    numbers = [
+        [(one.word, one.confidence if sure else one.score) for one in part.candidates]
+        for part in parts
+    ]  # a seed that was not found has no score
+    answers = [[(word, 1.0 if one is None else one) for word, one in part] for part in numbers]
+    found = compose(answers, seeds, offered)
+    return [Candidate(word, None if sure else one, one if sure else None) for word, one in found]
