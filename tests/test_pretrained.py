@@ -116,6 +116,10 @@ def test_the_card(zoo: Path) -> None:
     assert "- Licence: CC-BY-4.0" in card
     assert "- Languages: en, x-mine" in card
     assert "2 pairs of 2 words" in card
+    assert "blicer export words/dictionary.tsv" in card
+    card = (zoo / "en-fr" / "README.md").read_text()
+    assert "- Vectors: en.vec, fr.vec" in card
+    assert "blicer translate en-fr WORD" in card
 
 
 @pytest.mark.parametrize("remote", [False, True])

@@ -275,8 +275,9 @@ def _translator_facts(folder: Path, given: tuple[str, str] | None) -> dict[str, 
         "Space": details.get("space", ""),
         "Seed pairs": f"{details.get('seeds', 0)}; they are in the translator, as given",
         "Scorers": ", ".join(one["name"] for one in values["scorers"]),
-        "Expected precision": "; ".join(expected) or "not measured: no seed pair was held out",
-        "use": f"blicer translate {folder.name} WORD",
+        "Vectors": ", ".join(_without_folders(details.get("vectors", {}).get("files", []))),
+        "Precision": "; ".join(expected) or "not measured: no seed pair was held out",
+        "use": "blicer translate {name} WORD",
     }
 
 
@@ -288,7 +289,7 @@ def _dictionary_facts(path: Path, given: tuple[str, str] | None) -> dict[str, An
         "languages": list(given),
         "title": f"Dictionary {given[0]}-{given[1]}",
         "Entries": f"{len(lexicon):,} pairs of {len(lexicon.targets):,} words",
-        "use": f"blicer export dictionary{''.join(path.suffixes[-2:])} -o dictionary.tmx",
+        "use": f"blicer export {{name}}/{_safe_name(path)} -o dictionary.tmx",
     }
 
 
@@ -298,7 +299,7 @@ def _card(name: str, about: str, licence: str, facts: Mapping[str, Any]) -> str:
     rows |= {key: str(one) for key, one in facts.items() if key[0].isupper() and one}
     listed = "\n".join(f"- {key}: {' '.join(one.split())}" for key, one in rows.items())
     text = " ".join(about.split()).rstrip(".")
-    return f"# {name}\n\n{text}.\n\n{listed}\n\n    {facts['use']}\n"
+    return f"# {name}\n\n{text}.\n\n{listed}\n\n    {facts['use'].format(name=name)}\n"
 
 
 def _without_folders(value: Any) -> Any:
