@@ -6,9 +6,11 @@
 A translator is trained on 200 seeds drawn from the training dictionary. Then somebody decides on
 100 words at a time in the order of a queue of the server, and it learns from that. The answers are
 those of the training dictionary beyond the seeds: the first translation is accepted if the
-dictionary has it; if not it is rejected and corrected by the dictionary's own. The test dictionary
-only measures. Every finished training is one file in ``results/annotator/units`` that also holds
-the next decisions, so a killed run goes on. Vocabularies are cut at 30,000 words a side.
+dictionary has it; if not it is rejected and corrected by the dictionary's own. A dictionary lists
+only some of the right words, so ``--orders uncertain-corrections`` leaves the rejections out. The
+test dictionary only measures. Every finished training is one file in ``results/annotator/units``
+that also holds the next decisions, so a killed run goes on. Vocabularies are cut at 30,000 words a
+side.
 """
 
 from __future__ import annotations
@@ -16,7 +18,6 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ from blicer.translator import Translator
 
 PAIRS = ("en-ru", "fi-fr", "en-fi")
 ORDERS = ("random", *QUEUES)
+CORRECTIONS = tuple(f"{order}-corrections" for order in ORDERS)  # without rejections
 START, AT_ONCE, STEPS = 200, 100, 8
 RESULTS = Path("results/annotator")
 RANDOM = 0
@@ -71,33 +73,36 @@ class Annotator:
             how: dict[str, Any] = {"wrong": Lexicon(wrong), "work_dir": work}
             return train(self.source, self.target, seeds, config, **how)
 
-    def rows(self, translator: Translator, asked: set[str]) -> list[Row]:
-        """First translations of the words that the dictionary can answer and nobody asked yet."""
-        seen = asked | {word for word, _ in self.seeds}
-        words = sorted(set(self.gold.targets) - seen, key=self.source.lookup.__getitem__)
+    def lookup(self, translator: Translator) -> Lookup:
         with tempfile.TemporaryDirectory() as folder:
             translator.save(Path(folder) / "translator")
-            lookup = Lookup.load(Path(folder) / "translator")
-        return lookup.first_translations(words, reverse=False)
+            return Lookup.load(Path(folder) / "translator")
 
-    def decide(self, rows: Sequence[Row], order: str) -> dict[str, Pairs]:
-        """The next decisions: pairs that are right and pairs that are wrong."""
-        queue = list(rows)
+    def asked(self, lookup: Lookup, known: set[str], order: str) -> list[Row]:
+        """The next words of a queue that the dictionary can answer."""
+        seen = known | {word for word, _ in self.seeds}
+        words = sorted(set(self.gold.targets) - seen, key=self.source.lookup.__getitem__)
         if order == "random":
-            mixed = np.random.default_rng([RANDOM, len(queue)]).permutation(len(queue))
-            queue = [queue[at] for at in mixed]
-        else:
-            queue.sort(key=QUEUES[order])
+            mixed = np.random.default_rng([RANDOM, len(words)]).permutation(len(words))
+            words = [words[at] for at in mixed]
+        if order in ("random", "frequent"):
+            return lookup.first_translations(words[:AT_ONCE], reverse=False)
+        rows = lookup.first_translations(words, reverse=False)
+        return sorted(rows, key=QUEUES[order])[:AT_ONCE]
+
+    def decide(self, lookup: Lookup, known: set[str], order: str) -> dict[str, Pairs]:
+        """The next decisions: pairs that are right and pairs that are wrong."""
+        queue, _, without = order.partition("-")
         right: Pairs = []
         wrong: Pairs = []
-        for row in queue[:AT_ONCE]:
+        for row in self.asked(lookup, known, queue):
             gold = self.gold.targets[row.source]
             if row.target in gold:
                 right.append((row.source, str(row.target)))
             else:
                 right.append((row.source, gold[0]))
                 wrong += [(row.source, row.target)] if row.target is not None else []
-        return {"right": right, "wrong": wrong}
+        return {"right": right, "wrong": [] if without else wrong}
 
     def unit(self, step: int, right: Pairs, wrong: Pairs) -> tuple[Translator, dict[str, Any]]:
         """Train once, measure once."""
@@ -157,8 +162,9 @@ def _advance(annotator: Annotator, order: str, step: int) -> None:
             [(a, b) for a, b in [*before[name], *new[name]]] for name in ("right", "wrong")
         )
     translator, row = annotator.unit(step, right, wrong)
-    rows = annotator.rows(translator, {word for word, _ in right})
-    row["next"] = {one: annotator.decide(rows, one) for one in (ORDERS if not step else (order,))}
+    lookup, known = annotator.lookup(translator), {word for word, _ in right}
+    follow = [order] if step else [*ORDERS, *CORRECTIONS]
+    row["next"] = {one: annotator.decide(lookup, known, one) for one in follow}
     write_json(file, row | {"order": order if step else "start"})
     shown = " / ".join(f"{100 * row[way]['p@1']:.1f}" for way in ("forward", "backward"))
     print(f"{file.stem}: P@1 {shown}, {len(wrong)} rejected ({row['seconds']:.0f} s)", flush=True)
@@ -194,7 +200,7 @@ def _both(row: dict[str, Any], name: str) -> str:
 def _lines(rows: list[dict[str, Any]], name: str) -> list[Curve]:
     """A line for each order that has two points or more; all begin at the same one."""
     lines = []
-    for order in ORDERS:
+    for order in sorted({row["order"] for row in rows} - {"start"}):
         own = sorted(
             (row for row in rows if row["order"] in (order, "start")),
             key=lambda row: row["decisions"],

@@ -72,6 +72,11 @@ class Server:
         pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
+    @property
+    def cpu_seconds(self) -> float:
+        ticks = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(ticks[11]) + int(ticks[12])) / os.sysconf("SC_CLK_TCK")
+
     def end(self, how: signal.Signals) -> int:
         self.process.send_signal(how)
         return self.process.wait(60)
@@ -166,21 +171,21 @@ def known_words(server: Server, frequent: list[str], rare: list[str]) -> list[st
 
 
 def load(server: Server, words: list[str], seconds: float) -> list[str]:
-    lines = ["| request | clients | requests a second | median ms | 99th percentile ms |"]
-    lines += ["|---|---|---|---|---|"]
+    lines = [
+        "| request | clients | requests a second | median ms | 99th percentile ms | CPU ms each |"
+    ]
+    lines += ["|---|---|---|---|---|---|"]
     for name, requests in (
         ("translate a known word", lambda n: translating(words, n)),
         ("what the page asks", lambda n: looking(words, n)),
     ):
         for clients in CLIENTS:
+            before = server.cpu_seconds
             took = 1000 * np.array(times(server.url, clients, requests, seconds))
-            figures = [len(took) / seconds, np.median(took), np.percentile(took, 99)]
-            cells = [
-                name,
-                str(clients),
-                f"{figures[0]:.0f}",
-                *(f"{one:.1f}" for one in figures[1:]),
-            ]
+            spent = 1000 * (server.cpu_seconds - before) / len(took)
+            figures = [np.median(took), np.percentile(took, 99), spent]
+            cells = [name, str(clients), f"{len(took) / seconds:.0f}"]
+            cells += [f"{one:.1f}" for one in figures]
             lines.append(f"| {' | '.join(cells)} |")
             print(lines[-1], flush=True)
     return lines
@@ -242,7 +247,12 @@ def main() -> None:
         server = Server(arguments.translator, Path(folder) / "d.sqlite", arguments.words)
         print(f"started in {server.seconds:.1f} s", flush=True)
         server.ready()
-        text = ["# `blicer serve` under load", "", _ABOUT.format(os.cpu_count()), ""]
+        text = [
+            "# `blicer serve` under load",
+            "",
+            _ABOUT.format(os.cpu_count(), os.getloadavg()[0]),
+            "",
+        ]
         text += [*known_words(server, frequent, rare), ""]
         text += [*load(server, frequent, arguments.seconds), ""]
         text += ["Memory while 8 clients translate words drawn from the most frequent ones:", ""]
@@ -259,7 +269,9 @@ def main() -> None:
 
 _ABOUT = """`python -m benchmarks.serve_load TRANSLATOR` on the starter pair (30,000 words a side),
 {} cores that the clients share with the server, loopback. A known word is one of the dictionary
-that the server has computed since its start."""
+that the server has computed since its start. Other work on the machine slows all but the last
+column of the second table, what the server itself computes; the load average at the start was
+{:.1f}."""
 
 if __name__ == "__main__":
     main()

@@ -329,7 +329,7 @@ def merged(forward: Dictionary, backward: Dictionary) -> Dictionary:
     for _, entry in pairs:
         ranks[entry.source] = ranks.get(entry.source, 0) + 1
         entries.append(replace(entry, rank=ranks[entry.source]))
-    found = Dictionary(entries, forward.about, asked=forward.asked + backward.asked)
+    found = Dictionary(entries, forward.about)
     found.inflected = {form: head for form, head in forward.inflected.items() if form not in found}
     return found
 

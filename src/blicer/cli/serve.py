@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -72,6 +74,10 @@ def serve(
                 timeout_graceful_shutdown=5,
                 limit_concurrency=1_000,
             )
-            uvicorn.Server(config).run(sockets=[listening])
+            # uvicorn shuts down cleanly, then raises the signal that ended it once more.
+            signal.signal(signal.SIGTERM, signal.default_int_handler)
+            with suppress(KeyboardInterrupt):
+                uvicorn.Server(config).run(sockets=[listening])
+            note("stopped")
     finally:
         store.close()

@@ -16,6 +16,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -64,10 +65,13 @@ class Learner:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[str] | None = None
         self._before: Lookup | None = None
+        self._expected_before: Any = None
         self._state, self._message, self._progress = "idle", "", 0.0
         self._started: str | None = None
         if self.can_go_back:
             self._state, self._message, self._progress = "done", "learned before this start", 1.0
+            with suppress(FileError, KeyError, AttributeError):
+                self._expected_before = read_translator(self._previous)["details"]["expected"]
 
     @property
     def can_go_back(self) -> bool:
@@ -115,20 +119,12 @@ class Learner:
             "message": self._message,
             "progress": round(self._progress, 3),
             "started": self._started,
-            "expected_before": self._expected_before() if learned else now,
+            "expected_before": self._expected_before if learned else now,
             "expected_after": now if learned else None,
             "changes": changes[:MOST_CHANGES],
             "n_changes": len(changes),
             "can_go_back": self.can_go_back and self._state != "running",
         }
-
-    def _expected_before(self) -> Any:
-        if self._before is not None:
-            return self._before.translator.details.get("expected")
-        try:
-            return read_translator(self._previous)["details"].get("expected")
-        except (FileError, KeyError, AttributeError):
-            return None
 
     def _changes(self) -> list[dict[str, Any]]:
         """First translations that are others than before, most frequent words first."""
@@ -196,6 +192,7 @@ class Learner:
 
     def _exchange(self, new: Lookup) -> None:
         self._before, self._lookup = self._lookup, new
+        self._expected_before = self._before.translator.details.get("expected")
         self._use(new)
 
     def _train(self, job: dict[str, Any]) -> None:

@@ -230,11 +230,11 @@ class Completion:
 
     def __call__(self, start: str, limit: int) -> list[dict[str, Any]]:
         """The most frequent words that begin so, ignoring case and accents."""
-        start = fold(start)
-        first, last = bisect_left(self.folded, start), len(self.folded)
-        if start:
+        found: Iterable[int] = range(min(limit, len(self.words)))
+        if start := fold(start):
+            first = bisect_left(self.folded, start)
             last = bisect_left(self.folded, start[:-1] + chr(min(ord(start[-1]) + 1, 0x10FFFF)))
-        found = heapq.nsmallest(limit, self.ranks[first:last])
+            found = heapq.nsmallest(limit, self.ranks[first:last])
         return [{"word": self.words[row], "rank": row + 1} for row in found]
 
 

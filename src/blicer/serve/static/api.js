@@ -4,7 +4,7 @@
  * @typedef {"accept" | "reject" | "correct" | "skip"} Verdict
  * @typedef {{words: number, precision: number, interval: [number, number], space_alone: number, among_candidates: number}} Direction
  * @typedef {{forward?: Direction, backward?: Direction}} Expected
- * @typedef {{word: string, before: string | null, after: string | null, confidence_before: number | null, confidence_after: number | null}} Change
+ * @typedef {{word: string, reverse: boolean, before: string | null, after: string | null, confidence_before: number | null, confidence_after: number | null}} Change
  * @typedef {{state: "idle" | "running" | "done" | "failed", message: string, progress: number, started: string | null,
  *   expected_before: Expected | null, expected_after: Expected | null, changes: Change[], n_changes: number, can_go_back: boolean}} Learning
  * @typedef {{bins: [number, number, number][], curve: [number, number, number][], error: number}} Reliability

@@ -51,6 +51,7 @@ export class EntryPanel {
     const wanted = this.wanted;
     this.busy = true;
     this.root.setAttribute("aria-busy", "true");
+    if (!this.entry) this.root.replaceChildren(h("p", { class: "soft" }, "Looking up ", word(text, language(reverse)), " …"));
     let entry;
     try {
       entry = await (prefetched ?? api.entry(text, reverse));

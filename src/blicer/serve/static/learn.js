@@ -10,6 +10,7 @@ import { address, facts, language, languageName, loadInfo } from "./state.js";
  * @typedef {import("./api.js").Expected} Expected
  */
 
+const SHOWN = 20; // changes, until more are asked for
 const EVERY = 1000; // milliseconds between two looks at the progress
 
 /** Expected P@1 of both directions, with what it was before. @param {Expected | null} now @param {Expected | null} [before] */
@@ -27,18 +28,23 @@ export function expectedCards(now, before) {
   return h("div", { class: "cards" }, ...cards);
 }
 
-/** @param {Learning} learning */
+/** First translations that learning changed. @param {Learning} learning */
 function changes(learning) {
   const { ready } = facts.info.dictionary;
+  /** @param {string | null} text @param {number | null} sure @param {boolean} reverse */
+  const cell = (text, sure, reverse) =>
+    h("td", {}, text === null ? "–" : word(text, language(reverse, true)), h("span", { class: "soft" }, ` ${decimals(sure)}`));
   const rows = learning.changes.map((one) => h("tr", {},
-    h("th", { scope: "row" }, h("a", { href: address({ view: "entry", word: one.word, reverse: false }) }, word(one.word, language(false)))),
-    h("td", {}, one.before === null ? "–" : word(one.before, language(true)), h("span", { class: "soft" }, ` ${decimals(one.confidence_before)}`)),
-    h("td", {}, one.after === null ? "–" : word(one.after, language(true)), h("span", { class: "soft" }, ` ${decimals(one.confidence_after)}`))));
-  return h("div", { class: "card flush" }, h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Changed translations" }, h("table", { class: "changes" },
-    h("caption", {}, h("b", {}, count(learning.n_changes, "first translation")), ` changed${ready ? "" : " so far; the dictionary is still being computed again"}.`,
-      learning.n_changes > rows.length && ` These are ${whole(rows.length)} of them.`),
-    rows.length > 0 && h("thead", {}, h("tr", {}, ...["Word", "Before", "After"].map((name) => h("th", { scope: "col" }, name)))),
-    h("tbody", {}, ...rows))));
+    h("th", { scope: "row" }, h("a", { href: address({ view: "entry", word: one.word, reverse: one.reverse }) }, word(one.word, language(one.reverse)))),
+    cell(one.before, one.confidence_before, one.reverse), cell(one.after, one.confidence_after, one.reverse)));
+  const body = h("tbody", {}, ...rows.slice(0, SHOWN));
+  const more = h("p", { class: "more" }, rows.length > SHOWN && button(`Show ${whole(rows.length)}`, () => (body.replaceChildren(...rows), more.replaceChildren()), { class: "quiet" }));
+  return h("div", { class: "card flush" },
+    h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Changed translations" }, h("table", { class: "changes" },
+      h("caption", {}, h("b", {}, count(learning.n_changes, "first translation")), ` changed${ready ? "" : " so far; the dictionary is still being computed again"}.`),
+      rows.length > 0 && h("thead", {}, h("tr", {}, ...["Word", "Before", "After"].map((name) => h("th", { scope: "col" }, name)))),
+      body)),
+    more);
 }
 
 /** @param {HTMLElement} root @param {AbortSignal} signal */
@@ -107,7 +113,7 @@ export function learnView(root, signal) {
     if (learning.state === "running") {
       meter.value = learning.progress;
       message.textContent = learning.message;
-      box.replaceChildren(h("div", { class: "card" }, h("h2", {}, "Learning …"), meter, message, h("p", { class: "soft" }, "You can go on curating; this goes on in the background.")));
+      box.replaceChildren(h("div", { class: "card" }, h("h2", {}, "Under way"), meter, message, h("p", { class: "soft" }, "You can go on curating; this goes on in the background.")));
       return;
     }
     const tally = h("p", { class: "tally" }, ...[["accepted", accept], ["own translations", correct], ["rejected", reject]].map(([name, value]) =>
@@ -118,7 +124,7 @@ export function learnView(root, signal) {
     box.replaceChildren(h("div", { class: "card" }, tally, actions,
       n === 0 && h("p", { class: "soft" }, "There is nothing to learn from yet: ", h("a", { href: address({ view: "curate", word: "" }) }, "curate some words"), " first."),
       learning.message && h("p", { class: learning.state === "failed" ? "failure" : "soft" }, learning.message)));
-    if (learning.state === "done")
+    if (learning.can_go_back)
       box.append(h("h2", {}, "What changed"), expectedCards(learning.expected_after, learning.expected_before), changes(learning));
   }
 
