@@ -24,7 +24,7 @@ from blicer import formats, induction
 from blicer.align.space import Space
 from blicer.calibration import Scored, calibrate
 from blicer.cli import app
-from blicer.dictionary import About, Dictionary, Entry, merged
+from blicer.dictionary import About, Dictionary, Entry, joined, merged
 from blicer.embeddings import Embeddings
 from blicer.errors import FileError, InputError
 from blicer.files import atomic_write, open_output
@@ -103,6 +103,26 @@ def test_induced_is_what_translate_says(
         assert (found.about.source, found.about.target) == (
             ("fr", "en") if reverse else ("en", "fr")
         )
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3, 9])
+def test_parts_are_the_whole(translator: Translator, parts: int, tmp_path: Path) -> None:
+    whole = translator.induce(25, 3)
+    files = []
+    for part in range(1, parts + 1):
+        files.append(tmp_path / f"{part}.jsonl")
+        translator.induce(25, 3, shard=f"{part}/{parts}").save(files[-1])
+    assert pairs_asked(translator) == 25 * 10  # nothing twice
+    every = [translator.induce(25, 3, shard=f"{part}/{parts}") for part in range(1, parts + 1)]
+    assert joined(every) == whole
+    assert joined([*every, every[0]]) == whole
+    assert joined(every).asked == 25
+    done = CliRunner().invoke(app, ["export", *map(str, files), "-o", str(tmp_path / "all.tsv")])
+    assert done.exit_code == 0
+    whole.save(tmp_path / "whole.tsv")
+    assert (tmp_path / "all.tsv").read_bytes() == (tmp_path / "whole.tsv").read_bytes()
+    with pytest.raises(InputError, match="in parts"):
+        translator.induce(25, both=True, shard="1/2")
 
 
 def test_no_pair_is_scored_twice(translator: Translator) -> None:

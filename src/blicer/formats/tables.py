@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from blicer.dictionary import COLUMNS, REVIEW, About, Dictionary, Entry, provenance
-from blicer.errors import FileError
+from blicer.errors import FileError, needed
 from blicer.files import open_output
 from blicer.io.dictionary import (
     escape_comment,
@@ -73,8 +73,9 @@ def write_jsonl(path: Path, dictionary: Dictionary, review: bool = False) -> Non
 
 
 def write_parquet(path: Path, dictionary: Dictionary, review: bool = False) -> None:
-    import pyarrow
-    from pyarrow import parquet
+    with needed("pyarrow", "Parquet", "tables"):
+        import pyarrow
+        from pyarrow import parquet
 
     kinds = dict.fromkeys(COLUMNS, pyarrow.string()) | dict.fromkeys(NUMBERS, pyarrow.float64())
     kinds |= {"rank": pyarrow.int32(), "seed": pyarrow.bool_()}
@@ -132,8 +133,9 @@ def read_jsonl(path: Path) -> Dictionary:
 
 
 def read_parquet(path: Path) -> Dictionary:
-    import pyarrow
-    from pyarrow import parquet
+    with needed("pyarrow", "Parquet", "tables"):
+        import pyarrow
+        from pyarrow import parquet
 
     try:
         table = parquet.read_table(path)
