@@ -274,7 +274,8 @@ def test_tables_are_read_back(ending: str, tmp_path: Path) -> None:
         assert (one.source, one.target, one.rank) == (other.source, other.target, other.rank)
         assert one.confidence == pytest.approx(other.confidence, abs=5e-5)
         assert one.score == other.score
-        assert (one.forms, one.seed) == ((other.forms, other.seed) if whole else ((), False))
+        assert one.seed == other.seed
+        assert one.forms == (other.forms if whole else ())
     if ending == "parquet":
         assert (again.about.source, again.about.seeds) == ("en", 7)
     if ending != "parquet" and ending != "jsonl":
@@ -332,7 +333,7 @@ def test_an_editor_s_verdicts_become_seeds_and_wrong_pairs(ending: str, tmp_path
 def test_columns_for_an_editor_are_there_when_asked_for(tmp_path: Path) -> None:
     Dictionary(ENTRIES).save(tmp_path / "d.tsv", review=True)
     head = (tmp_path / "d.tsv").read_text().splitlines()[0].split("\t")
-    assert head[5:] == ["verdict", "correction", "note"]
+    assert head[5:] == ["seed", "verdict", "correction", "note"]
     assert Dictionary.load(tmp_path / "d.tsv").curated() == (Lexicon([]), Lexicon([]))
     with pytest.raises(InputError, match="columns for an editor"):
         Dictionary(ENTRIES).save(tmp_path / "d.txt", "moses", review=True)
@@ -409,7 +410,7 @@ import sys
 from blicer.dictionary import Dictionary, Entry
 Dictionary([Entry("cat", "chat", 0.5)]).save(sys.argv[1])
 """
-_LINES = b"source\ttarget\tconfidence\tscore\trank\ncat\tchat\t0.5000\t\t1\n"
+_LINES = b"source\ttarget\tconfidence\tscore\trank\tseed\ncat\tchat\t0.5000\t\t1\t\n"
 
 
 @pytest.mark.parametrize("name", ["-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])

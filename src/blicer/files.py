@@ -318,7 +318,8 @@ def read_marker(folder: Path, marker: str, format: str, version: int, what: str)
     """
     path = folder / marker
     if not path.is_file():
-        raise FileError(folder, f"is not {what}: there is no {marker} in it")
+        reason = f"is not {what}: there is no {marker} in it"
+        raise FileError(folder, reason if folder.exists() else "does not exist")
     values = read_json(path)
     if not isinstance(values, dict) or values.get("format") != format:
         raise FileError(path, f"is not the description of {what}; expected format {format!r}")

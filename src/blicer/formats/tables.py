@@ -23,8 +23,9 @@ from blicer.io.dictionary import (
     unescape_formula,
 )
 
-ALWAYS = ("source", "target", "confidence", "score", "rank")
+ALWAYS = ("source", "target", "confidence", "score", "rank", "seed")
 NUMBERS = ("confidence", "score", "back_confidence")
+YES = "yes"
 _ABOUT = b"blicer"  # key of the provenance in a Parquet file
 
 
@@ -38,8 +39,10 @@ def text_cells(entry: Entry, names: Iterable[str]) -> list[str]:
 
 
 def _text(value: Any) -> str:
-    if value is None:
+    if value is None or value is False:
         return ""
+    if value is True:
+        return YES
     return f"{value:.4f}" if isinstance(value, float) else str(value)
 
 
@@ -163,5 +166,5 @@ def make_entry(path: Path, line: int, record: dict[str, Any]) -> Entry:
         raise FileError(path, f"has a number that is none ({error})", line=line) from None
     forms = given.get("forms") or ()
     values["forms"] = tuple(re.split(r"\s*;\s*", forms) if isinstance(forms, str) else forms)
-    values["seed"] = str(given.get("seed", "")).lower() in ("true", "1")
+    values["seed"] = str(given.get("seed", "")).lower() in (YES, "true", "1")
     return Entry(**values)
