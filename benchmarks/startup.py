@@ -94,7 +94,8 @@ def main() -> int:
         "# Start-up",
         "",
         f"`python -m benchmarks.startup`, {asked.repeats} runs of each in turn, "
-        f"{os.cpu_count()} cores, load {load:.1f} at the end; both print the same.",
+        f"{os.cpu_count()} cores, load {load:.1f} at the end; both print the same."
+        + (" The machine was busy: compare CPU times." if load > (os.cpu_count() or 1) else ""),
         "",
         f"| cold `translate` of {len(asked.words)} words | before | after | ratio |",
         "|---|---|---|---|",

@@ -38,6 +38,7 @@ ORDER = [
     ["pages"],
     ["starter", "plots", "inspection", "catalogue"],
     ["download", "demo"],
+    ["pretrained"],
     ["benchmark"],
     ["serve"],
     ["cli"],

@@ -66,7 +66,7 @@ def test_page_needs_no_other_file(folder: Path, results: Any) -> None:
     parser.feed(text)
     assert len(parser.found) == 3
     assert all(found.startswith("data:image/svg+xml;base64,") for found in parser.found)
-    assert not parser.tags & {"script", "link", "iframe", "object", "embed"}
+    assert not parser.tags & {"link", "iframe", "object", "embed"}  # scripts are in the page
     assert not re.search(r"https?:|@import|url\(", text)
 
 
@@ -128,6 +128,18 @@ def test_dictionary_is_written(folder: Path, results: Any) -> None:
     assert rows[0].startswith("source\ttarget")
     assert len(rows) - 1 == results["dictionary"]["entries"]
     assert len({row.split("\t")[0] for row in rows[1:]}) == 50
+
+
+def test_the_page_holds_the_dictionary_that_was_written(folder: Path, results: Any) -> None:
+    text = (folder / "index.html").read_text(encoding="utf-8")
+    (embedded,) = re.findall(r'id="entries">(.*?)</script>', text)
+    rows = (folder / "dictionary.en-ru.tsv").read_text(encoding="utf-8").splitlines()[1:]
+    expected: dict[str, list[list[Any]]] = {}
+    for source, target, sure, *_ in (row.split("\t") for row in rows):
+        expected.setdefault(source, []).append([target, round(float(sure), 2)])
+    assert json.loads(embedded) == expected
+    pair = results["pair"]
+    assert f"{pair['test_words']:,} English and {pair['test_words_back']:,} Russian words" in text
 
 
 def test_test_words_reach_no_choice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,7 +267,7 @@ def test_risk_coverage_by_hand() -> None:
 def test_page_escapes_words_and_shows_several_weights(results: Any) -> None:
     changed = json.loads(json.dumps(results))
     changed["changes"]["corrected"] = [
-        {"word": "<script>", "before": "a&b", "after": "c", "gold": ["c"], "confidence": None}
+        {"word": "<script>", "before": "a&b", "after": "c", "gold": ["<b>"], "confidence": None}
     ]
     changed["mixture"] = {
         "weights": {"csls": 0.5, "spelling": 0.2, "cross-encoder": 0.3},
@@ -263,8 +275,13 @@ def test_page_escapes_words_and_shows_several_weights(results: Any) -> None:
         "queries": 7,
     }
     changed["calibration"] = None
-    text = page(changed)
-    assert "<script>" not in text
+    text = page(changed, {"</script><b>": [("<i>", 0.5)]})
+    (embedded,) = re.findall(r'id="entries">(.*?)</script>', text)
+    assert json.loads(embedded) == {"</script><b>": [["<i>", 0.5]]}
+    assert "<b>" not in text
+    assert text.count("<script>") == 1  # our own
     assert "&lt;script&gt;" in text
     assert "a&amp;b" in text
+    assert "&lt;b&gt;" in text
+    assert "<b>" not in text
     assert "cross-encoder 0.30" in text

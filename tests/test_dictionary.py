@@ -24,7 +24,7 @@ from blicer import formats, induction
 from blicer.align.space import Space
 from blicer.calibration import Scored, calibrate
 from blicer.cli import app
-from blicer.dictionary import About, Dictionary, Entry, merged
+from blicer.dictionary import About, Dictionary, Entry, joined, merged
 from blicer.embeddings import Embeddings
 from blicer.errors import FileError, InputError
 from blicer.files import atomic_write, open_output
@@ -103,6 +103,26 @@ def test_induced_is_what_translate_says(
         assert (found.about.source, found.about.target) == (
             ("fr", "en") if reverse else ("en", "fr")
         )
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3, 9])
+def test_parts_are_the_whole(translator: Translator, parts: int, tmp_path: Path) -> None:
+    whole = translator.induce(25, 3)
+    files = []
+    for part in range(1, parts + 1):
+        files.append(tmp_path / f"{part}.jsonl")
+        translator.induce(25, 3, shard=f"{part}/{parts}").save(files[-1])
+    assert pairs_asked(translator) == 25 * 10  # nothing twice
+    every = [translator.induce(25, 3, shard=f"{part}/{parts}") for part in range(1, parts + 1)]
+    assert joined(every) == whole
+    assert joined([*every, every[0]]) == whole
+    assert joined(every).asked == 25
+    done = CliRunner().invoke(app, ["export", *map(str, files), "-o", str(tmp_path / "all.tsv")])
+    assert done.exit_code == 0
+    whole.save(tmp_path / "whole.tsv")
+    assert (tmp_path / "all.tsv").read_bytes() == (tmp_path / "whole.tsv").read_bytes()
+    with pytest.raises(InputError, match="in parts"):
+        translator.induce(25, both=True, shard="1/2")
 
 
 def test_no_pair_is_scored_twice(translator: Translator) -> None:
@@ -254,7 +274,8 @@ def test_tables_are_read_back(ending: str, tmp_path: Path) -> None:
         assert (one.source, one.target, one.rank) == (other.source, other.target, other.rank)
         assert one.confidence == pytest.approx(other.confidence, abs=5e-5)
         assert one.score == other.score
-        assert (one.forms, one.seed) == ((other.forms, other.seed) if whole else ((), False))
+        assert one.seed == other.seed
+        assert one.forms == (other.forms if whole else ())
     if ending == "parquet":
         assert (again.about.source, again.about.seeds) == ("en", 7)
     if ending != "parquet" and ending != "jsonl":
@@ -312,7 +333,7 @@ def test_an_editor_s_verdicts_become_seeds_and_wrong_pairs(ending: str, tmp_path
 def test_columns_for_an_editor_are_there_when_asked_for(tmp_path: Path) -> None:
     Dictionary(ENTRIES).save(tmp_path / "d.tsv", review=True)
     head = (tmp_path / "d.tsv").read_text().splitlines()[0].split("\t")
-    assert head[5:] == ["verdict", "correction", "note"]
+    assert head[5:] == ["seed", "verdict", "correction", "note"]
     assert Dictionary.load(tmp_path / "d.tsv").curated() == (Lexicon([]), Lexicon([]))
     with pytest.raises(InputError, match="columns for an editor"):
         Dictionary(ENTRIES).save(tmp_path / "d.txt", "moses", review=True)
@@ -389,7 +410,7 @@ import sys
 from blicer.dictionary import Dictionary, Entry
 Dictionary([Entry("cat", "chat", 0.5)]).save(sys.argv[1])
 """
-_LINES = b"source\ttarget\tconfidence\tscore\trank\ncat\tchat\t0.5000\t\t1\n"
+_LINES = b"source\ttarget\tconfidence\tscore\trank\tseed\ncat\tchat\t0.5000\t\t1\t\n"
 
 
 @pytest.mark.parametrize("name", ["-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])

@@ -40,6 +40,7 @@ def test_what_stood_there_is_put_back_if_the_new_folder_cannot_be(
         replace(source, target)
 
     monkeypatch.setattr(os, "replace", full)
+    monkeypatch.setattr("blicer.files._exchange", lambda *_: False)  # not every system can
     with pytest.raises(FileError, match="No space left"), atomic_folder(place) as folder:
         (folder / "new.txt").write_text("new")
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
@@ -127,7 +128,10 @@ def holding(path: Path) -> subprocess.Popen[str]:
     return holder
 
 
-def test_a_second_writer_is_refused_until_the_first_is_gone(tmp_path: Path) -> None:
+def test_a_second_writer_is_refused_until_the_first_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     path = tmp_path / "out.tsv"
     holder = holding(path)
     with pytest.raises(FileError, match=rf"out.tsv: is being written .*{holder.pid}"), locked(path):
@@ -136,7 +140,8 @@ def test_a_second_writer_is_refused_until_the_first_is_gone(tmp_path: Path) -> N
     holder.wait()
     with locked(path), locked(path):
         pass
-    assert not list(tmp_path.iterdir())
+    with locked("-"):  # standard output
+        assert not list(tmp_path.iterdir())
 
 
 def test_the_command_line_locks_its_output(tmp_path: Path) -> None:
@@ -234,6 +239,56 @@ def test_a_write_is_a_new_file_not_a_copy_over_the_old(tmp_path: Path) -> None:
         file.write(f"half {1 / 0}")
     assert path.read_text() == "new, and longer"
     assert [one.name for one in tmp_path.iterdir()] == ["file"]
+
+
+def test_what_a_killed_writer_left_is_removed(tmp_path: Path) -> None:
+    program = """
+import os, sys
+from blicer.files import atomic_folder, atomic_write
+with atomic_folder(sys.argv[1] + "/folder") as folder, atomic_write(sys.argv[1] + "/file") as file:
+    (folder / "x").write_text("x")
+    os._exit(9)
+"""
+    subprocess.run([sys.executable, "-c", program, str(tmp_path)])
+    assert len(list(tmp_path.iterdir())) == 2
+    with atomic_write(tmp_path / "file") as outer, atomic_write(tmp_path / "file") as inner:
+        outer.write("outer")  # another writer's temporary file stays while that writer lives
+        inner.write("inner")
+    with atomic_folder(tmp_path / "folder"):
+        pass
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
+    assert (tmp_path / "file").read_text() == "outer"
+
+
+@pytest.mark.parametrize("swaps", [True, False])
+def test_a_kill_at_any_moment_of_a_replacement_loses_nothing(tmp_path: Path, swaps: bool) -> None:
+    place = tmp_path / "out"
+    with atomic_folder(place) as folder:
+        (folder / "x").write_text("old")
+    program = f"""
+import os, sys, blicer.files as files
+if not {swaps}:
+    files._exchange = lambda *_: False
+moment, replace, remove = int(sys.argv[1]), os.replace, files.shutil.rmtree
+def step(work):
+    def counted(*arguments, **more):
+        global moment
+        moment -= 1
+        if moment < 0:
+            os._exit(9)
+        return work(*arguments, **more)
+    return counted
+os.replace, files.shutil.rmtree = step(replace), step(remove)
+with files.atomic_folder({str(place)!r}) as folder:
+    (folder / "x").write_text("new")
+"""
+    for moment in range(5):
+        subprocess.run([sys.executable, "-c", program, str(moment)])
+        with suppress(FileError), atomic_folder(place) as folder:
+            found = (place / "x").read_text()  # put back at the latest by the next writer
+            assert found in ("old", "new")
+            (folder / "x").write_text("old")
+        assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 50_000, "9" * 6000])

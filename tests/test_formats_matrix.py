@@ -138,7 +138,7 @@ def test_broken_torch_files(tmp_path: Path) -> None:
     (tmp_path / "x.vocab.txt").write_text("a\nb\nc\n")
     path = tmp_path / "x.pt"
     torch.save([torch.ones(2)], path)
-    with pytest.raises(FileError, match="expected a 2-d tensor"):
+    with pytest.raises(FileError, match="expected a plain 2-d tensor"):
         Embeddings.load(path)
     torch.save(torch.from_numpy(MATRIX), path)
     path.write_bytes(path.read_bytes()[:300])

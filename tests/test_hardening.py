@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
 import os
@@ -16,7 +17,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import safetensors.torch
 import torch
+from safetensors import SafetensorError
 
 import blicer
 from blicer import lite
@@ -335,6 +338,58 @@ def test_a_damaged_cached_lite_is_built_again(damage: str) -> None:
     assert (folder / "config.json").is_file()
 
 
+# -- a full disk -----------------------------------------------------------------------------------
+
+
+def full(*_: Any, **__: Any) -> None:
+    raise SafetensorError("I/O error: No space left on device (os error 28)")
+
+
+def test_a_full_disk_is_a_sentence_and_the_old_space_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    space = small_translator().space
+    space.measure_hubness()
+    space.save(tmp_path / "out")
+    before = (tmp_path / "out" / "space.json").read_bytes()
+    monkeypatch.setattr("blicer.align.space.save_file", full)
+    with pytest.raises(FileError, match=r"out: cannot be written .*No space left"):
+        space.save(tmp_path / "out")
+    assert (tmp_path / "out" / "space.json").read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    monkeypatch.undo()
+    space.save(tmp_path / "out")
+
+
+def test_a_full_cache_does_not_stop_lite(
+    own_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = safetensors.torch.save_file
+
+    def full_cache(tensors: Any, path: Path, **more: Any) -> None:
+        if Path(path).is_relative_to(own_cache):
+            full()
+        write(tensors, path, **more)
+
+    monkeypatch.setattr("safetensors.torch.save_file", full_cache)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    found = lite.path()
+    assert found.is_relative_to(tmp_path)
+    assert (found / "model.safetensors").stat().st_size > 1e8
+
+
+def test_a_full_disk_names_the_place_that_was_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_room(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", no_room)
+    with pytest.raises(FileError, match=rf"{tmp_path}/out/\w+.safetensors: cannot be written"):
+        small_translator().space.save(tmp_path / "out")
+    assert not list(tmp_path.iterdir())
+
+
 # -- interrupts ------------------------------------------------------------------------------------
 
 
@@ -352,7 +407,13 @@ def test_an_interrupt_says_what_was_kept_and_what_to_type(
     arguments = ["align", str(tmp_path / "s.vec"), str(tmp_path / "t.vec"), "-o", str(out)]
     arguments += ["--seeds", str(tmp_path / "d.tsv"), "--space", "vecmap"]
     arguments += ["--mode", "semi_supervised", "--set", "patience=100000"]
-    child = subprocess.Popen([*PROGRAM, *arguments], stderr=subprocess.PIPE, text=True)
+    child = subprocess.Popen(
+        [*PROGRAM, *arguments],
+        stderr=subprocess.PIPE,
+        text=True,
+        # What a shell runs in the background ignores ctrl-C, and so would its children.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL) and None,
+    )
     lock = tmp_path / ".space.lock"
     while not (lock.is_file() and lock.read_text()):
         time.sleep(0.05)

@@ -206,7 +206,24 @@ def simple(sure: list[float], right: list[int]) -> dict[str, float]:
         np.ones(len(sure), dtype=np.int64),
         True,
     )
-    return {name: one.item() for name, one in figures(answers, np.ones((1, len(sure)))).items()}
+    weights = np.ones((1, len(sure)))
+    return {name: one.item() for name, one in figures(answers, weights, 0.5).items()}
+
+
+def test_the_first_entry_is_given_and_others_that_are_likely() -> None:
+    """Two words: right at ranks 1 and 2 (0.4, 0.3); wrong, then right (0.2, 0.1)."""
+    answers = Answers(
+        np.array([[0.4, 0.3], [0.2, 0.1]]),
+        np.array([[True, True], [False, True]]),
+        np.ones(2, dtype=bool),
+        np.array([2, 1]),
+        np.array([2, 1]),
+        True,
+        likely=0.25,
+    )
+    found = {name: one.item() for name, one in figures(answers, np.ones((1, 2))).items()}
+    given = (found["precision"], found["recall"], found["translations"])
+    assert given == pytest.approx((2 / 3, 2 / 3, 1.5))
 
 
 def test_all_right_all_wrong_and_nothing() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import Field, dataclass, field
@@ -342,6 +343,18 @@ def parse_assignments(assignments: Iterable[str]) -> dict[str, Any]:
             raise InputError(f"--set {assignment}: expected NAME=VALUE, for instance alpha=0.5")
         values[key] = _from_text(_known(key), text.strip())
     return _checked(values)
+
+
+def part_of(count: int, shard: str) -> slice:
+    """Which of so many things belong to part I of N, from ``I/N``; the parts differ by one at most.
+
+    The same count gives the same parts on every machine.
+    """
+    match = re.fullmatch(r"\s*(\d+)\s*/\s*(\d+)\s*", shard)
+    number, parts = (int(match[1]), int(match[2])) if match else (0, 0)
+    if not 1 <= number <= parts:
+        raise InputError(f"--shard is {shard!r}; expected I/N such as 1/4, 2/4, 3/4 or 4/4")
+    return slice(count * (number - 1) // parts, count * number // parts)
 
 
 def _from_text(name: str, text: str) -> Any:

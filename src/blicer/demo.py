@@ -7,8 +7,10 @@ words that neither the mapping nor the reranker saw.
 
 from __future__ import annotations
 
+import csv
+import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -97,8 +99,18 @@ def run(
     results["next"] = NEXT
     write_json(output / RESULTS, results)
     with atomic_write(output / PAGE) as file:
-        file.write(page(results))
+        file.write(page(results, entries(output / DICTIONARY)))
     return results
+
+
+def entries(path: Path) -> dict[str, list[tuple[str, float]]]:
+    """Words, translations and confidences of a dictionary that the demonstration wrote."""
+    found: dict[str, list[tuple[str, float]]] = {}
+    with path.open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE):
+            sure = round(float(row["confidence"] or 0), 2)
+            found.setdefault(row["source"], []).append((row["target"], sure))
+    return found
 
 
 def measure(pair: Starter, procrustes: System, translator: Translator, bootstrap: int) -> Results:
@@ -116,6 +128,7 @@ def measure(pair: Starter, procrustes: System, translator: Translator, bootstrap
             "target_words": len(target),
             "seed_pairs": len(seeds.indices(source, target)),
             "test_words": test.coverage(source, target).queries_found,
+            "test_words_back": test.reverse().coverage(target, source).queries_found,
         },
         "systems": [
             {"name": name, **result.to_dict()} for name, result in zip(names, scored, strict=True)
@@ -162,8 +175,11 @@ def in_words(words: list[str], translator: Translator, test: Lexicon) -> list[Re
     ]
 
 
-def page(results: Results) -> str:
-    """The results as one HTML page that needs no other file; every number on it is among them."""
+def page(results: Results, dictionary: Mapping[str, Sequence[tuple[str, float]]]) -> str:
+    """The results as one HTML page that needs no other file; every number on it is among them.
+
+    ``dictionary``: what the reader can look up, if the browser runs scripts.
+    """
     from blicer import plots
     from blicer.pages import render
 
@@ -175,4 +191,6 @@ def page(results: Results) -> str:
     if found := calibration.get("reliability"):
         pictures["reliability"] = plots.reliability(found["bins"], "")
         pictures["risk_coverage"] = plots.risk_coverage(results["risk_coverage"], "")
-    return render("demo.html.j2", pictures=pictures, **results)
+    embedded = json.dumps(dictionary, ensure_ascii=False, separators=(",", ":"))
+    embedded = embedded.replace("<", "\\u003c")  # no word ends the script
+    return render("demo.html.j2", pictures=pictures, entries=embedded, **results)

@@ -7,7 +7,7 @@ back the formats that an editor can fill in.
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, astuple, dataclass, field, fields, replace
 from datetime import datetime, timezone
 from functools import cached_property
@@ -331,6 +331,17 @@ def merged(forward: Dictionary, backward: Dictionary) -> Dictionary:
         entries.append(replace(entry, rank=ranks[entry.source]))
     found = Dictionary(entries, forward.about)
     found.inflected = {form: head for form, head in forward.inflected.items() if form not in found}
+    return found
+
+
+def joined(parts: Sequence[Dictionary]) -> Dictionary:
+    """Several dictionaries as one, in their order; of a pair that occurs again, the first entry."""
+    entries: dict[tuple[str, str], Entry] = {}
+    for entry in (entry for part in parts for entry in part):
+        entries.setdefault((entry.source, entry.target), entry)
+    found = Dictionary(entries.values(), parts[0].about, asked=sum(one.asked for one in parts))
+    inflected = {form: head for part in parts for form, head in part.inflected.items()}
+    found.inflected = {form: head for form, head in inflected.items() if form not in found}
     return found
 
 

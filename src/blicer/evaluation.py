@@ -60,7 +60,7 @@ class Settings(NamedTuple):
 
     bootstrap: int = 1000
     seed: int = 0
-    min_confidence: float = 0.5
+    min_confidence: float | None = None
 
 
 @dataclass(frozen=True)
@@ -266,8 +266,12 @@ class Evaluation:
             table.add_row(label, *cells)
         labels = {label for label, _ in rows}
         if explained := [f"{name}: {what}" for name, what in FIGURES.items() if name in labels]:
-            least = f"minimal confidence {self.forward.settings.min_confidence:g}"
-            table.caption = "; ".join([*explained, least])
+            least = self.forward.settings.min_confidence
+            given = (
+                "the first and others that are likely" if least is None else f"from {least:g} on"
+            )
+            given = f"entries that are given: {given}"
+            table.caption = "; ".join([*explained, given])
         return table
 
     def _cells(self, details: bool = False) -> tuple[list[str], list[tuple[str, list[str]]]]:
@@ -372,22 +376,23 @@ def evaluate(
     *,
     bootstrap: int = 1000,
     seed: int = 0,
-    min_confidence: float = 0.5,
+    min_confidence: float | None = None,
 ) -> Evaluation:
     """Evaluate a space or a translator on a test dictionary, in both directions.
 
     ``bootstrap``: draws for the 95 % intervals (0: no intervals). ``seed``: of those draws.
-    ``min_confidence``: precision, recall and F1 count the entries that are at least as sure.
+    ``min_confidence``: precision, recall and F1 count the entries that are at least as sure; by
+    default those that ``Translator.translate`` gives.
     """
     expect("lexicon", lexicon, Lexicon, hint="blicer.Lexicon.load reads a file")
     if not all(hasattr(system, name) for name in ("source", "target", "gold_ranks")):
         found = type(system).__name__
         raise InputError(f"system is a {found}; expected a Space or a Translator")
     expect("bootstrap", bootstrap, int)
-    expect("min_confidence", min_confidence, int, float)
+    expect("min_confidence", min_confidence, int, float, type(None))
     if bootstrap < 0:
         raise InputError(f"bootstrap={bootstrap}: expected a number of draws, 0 or more")
-    if not 0.0 <= min_confidence <= 1.0:
+    if min_confidence is not None and not 0.0 <= min_confidence <= 1.0:
         raise InputError(f"min_confidence={min_confidence}: expected a number from 0 to 1")
     if not len(lexicon):
         raise InputError("the test dictionary is empty")
@@ -430,7 +435,8 @@ def _evaluate_direction(
             found > 0, np.maximum(found, shape[1] + 1), 0
         )
     listed, findable = _gold_counts(lexicon, target)
-    answers = Answers(filled, right, has_entry, listed, findable, calibrated)
+    likely = getattr(getattr(system, "calibration", None), "likely", 0.5)
+    answers = Answers(filled, right, has_entry, listed, findable, calibrated, likely)
     return _result(words, ranks, known, settings, answers, labels)
 
 

@@ -8,10 +8,13 @@ read. ``locked`` keeps a second writer away.
 
 from __future__ import annotations
 
+import ctypes
+import glob
 import hashlib
 import io
 import json
 import os
+import platform
 import re
 import shutil
 import sys
@@ -108,6 +111,32 @@ def locked(path: str | Path) -> Iterator[None]:
         os.close(descriptor)
 
 
+def _prefix(path: Path) -> str:
+    """How names of temporary files begin: with this machine and process.
+
+    Those that killed processes of this machine left for the same ``path`` are removed.
+    """
+    here = f".{path.name}.{digest(platform.node(), length=6)}-"
+    for left in path.parent.glob(f"{glob.escape(here)}*"):
+        process = left.name.removeprefix(here).partition(".")[0]
+        if process.isdigit() and not _is_alive(int(process)):
+            if left.suffix == ".old" and not path.exists():
+                os.replace(left, path)  # killed while it put the new folder in place
+            else:
+                shutil.rmtree(left, ignore_errors=True) if left.is_dir() else left.unlink()
+    return f"{here}{os.getpid()}."
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        pass
+    return True
+
+
 @contextmanager
 def atomic_write(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
     """Open a temporary file beside ``path`` and move it there once it is complete and on disk."""
@@ -125,7 +154,7 @@ def atomic_write(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
                 yield file
             return
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(".part", f".{path.name}.", path.parent)
+        descriptor, temporary = tempfile.mkstemp(".part", _prefix(path), path.parent)
         try:
             _open_mode(Path(temporary))
             with open(descriptor, mode, **text) as file:
@@ -172,12 +201,14 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
     path = followed(path)
     with _writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(".part", f".{path.name}.", path.parent))
+        temporary = Path(tempfile.mkdtemp(".part", _prefix(path), path.parent))
         try:
             _open_mode(temporary)
             yield temporary
             for inside in temporary.rglob("*"):
                 _open_mode(inside)
+            if path.exists() and _exchange(temporary, path):
+                return  # what stood there goes with the temporary folder
             old = temporary.with_suffix(".old")
             if path.exists():
                 os.replace(path, old)
@@ -188,8 +219,22 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
                     os.replace(old, path)
                 raise
             shutil.rmtree(old, ignore_errors=True)
+        except FileError as error:
+            if not error.path.is_relative_to(temporary):
+                raise
+            # The user knows the place that it was written for.
+            problem = str(error).removeprefix(f"{error.path}: ")
+            raise FileError(path / error.path.relative_to(temporary), problem) from error
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Swap two folders in one step, where the system can: at no moment is either missing."""
+    rename = getattr(ctypes.CDLL(None), "renameat2", None) if sys.platform == "linux" else None
+    here, swap = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    names = [os.fsencode(path.absolute()) for path in (one, other)]
+    return rename is not None and rename(here, names[0], here, names[1], swap) == 0
 
 
 def followed(path: str | Path) -> Path:
@@ -273,7 +318,8 @@ def read_marker(folder: Path, marker: str, format: str, version: int, what: str)
     """
     path = folder / marker
     if not path.is_file():
-        raise FileError(folder, f"is not {what}: there is no {marker} in it")
+        reason = f"is not {what}: there is no {marker} in it"
+        raise FileError(folder, reason if folder.exists() else "does not exist")
     values = read_json(path)
     if not isinstance(values, dict) or values.get("format") != format:
         raise FileError(path, f"is not the description of {what}; expected format {format!r}")

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from blicer import __version__
+from blicer.config import part_of
 from blicer.dictionary import About, Dictionary, Entry, merged
 from blicer.errors import InputError
 from blicer.files import digest
@@ -33,6 +34,7 @@ def induce(
     *,
     reverse: bool,
     both: bool,
+    shard: str,
     min_confidence: float | None,
     seeds_as_evidence: bool,
 ) -> Dictionary:
@@ -42,11 +44,15 @@ def induce(
         raise InputError(f"words is {words}; expected 1 or more, or None for all")
     if both and reverse:
         raise InputError("a dictionary of both directions has no reverse: ask for either")
+    if both and shard != "1/1":
+        raise InputError("both directions in parts do not fit together: make each on its own")
     how: Any = {"min_confidence": min_confidence, "seeds_as_evidence": seeds_as_evidence}
     if both:
         return merged(*(translator.induce(words, k, reverse=back, **how) for back in (False, True)))
     side = translator.target if reverse else translator.source
-    vocabulary = side.words[: len(side) if words is None else words]
+    asked = side.words[: len(side) if words is None else words]
+    blocks = part_of(-(-len(asked) // BLOCK), shard)  # whole ones, because they are kept as files
+    vocabulary = asked[BLOCK * blocks.start : BLOCK * blocks.stop]
     kept, entries = cache(translator), []
 
     def rank(queries: list[int]) -> Any:
@@ -66,7 +72,9 @@ def induce(
         about(translator).reverse() if reverse else about(translator),
         asked=len(vocabulary),
     )
-    found.inflected = forms.of(found.words)
+    others = set(asked) - set(vocabulary)  # headwords of the other parts
+    forms_found = forms.of(found.words).items()
+    found.inflected = {form: head for form, head in forms_found if form not in others}
     return found
 
 

@@ -23,9 +23,9 @@ BINS = 10
 PROMISED = 0.95
 # What each figure is, for tables; all but "translations" are fractions.
 FIGURES = {
-    "precision": "share of right ones among entries of at least the minimal confidence",
+    "precision": "share of right ones among the entries that are given",
     "recall": "share of the gold pairs that are among these entries",
-    "f1": "F1 of the entries of at least the minimal confidence",
+    "f1": "F1 of the entries that are given",
     "translations": "number of such entries for a word that the vocabulary has",
     "f1_first": "F1 of the first translation of every word",
     "ap": "average precision of all candidates, surest first",
@@ -62,6 +62,8 @@ class Answers:
     golds_known: Integers
     """Those of them that are in the target vocabulary."""
     calibrated: bool
+    likely: float = 0.5
+    """The confidence from which on translations after the first are given."""
 
     def take(self, rows: Any) -> Answers:
         """The answers of some words."""
@@ -74,8 +76,14 @@ class Answers:
         return replace(some, golds=some.golds_known)
 
 
-def figures(answers: Answers, weights: Floats, min_confidence: float = 0.5) -> dict[str, Floats]:
-    """Every one of ``FIGURES`` that can be computed: (draws,) each."""
+def figures(
+    answers: Answers, weights: Floats, min_confidence: float | None = None
+) -> dict[str, Floats]:
+    """Every one of ``FIGURES`` that can be computed: (draws,) each.
+
+    Entries are those of at least ``min_confidence``; by default the first of each word and others
+    that are likely right.
+    """
     inside = np.flatnonzero(answers.has_entry)
     some = weights[:, inside]
     sure, right = answers.sure[inside], answers.right[inside]
@@ -90,7 +98,8 @@ def figures(answers: Answers, weights: Floats, min_confidence: float = 0.5) -> d
         "auc_absent": separation(some, first, answers.golds_known[inside] == 0),
     }
     if answers.calibrated:
-        kept = sure >= min_confidence
+        kept = sure >= (answers.likely if min_confidence is None else min_confidence)
+        kept[:, 0] |= min_confidence is None
         entries, hits = (some @ one.sum(axis=1).astype(np.float64) for one in (kept, kept & right))
         precision, recall, f1 = _precision_recall(entries, hits, golds)
         found |= {

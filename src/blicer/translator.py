@@ -298,18 +298,20 @@ class Translator:
         *,
         reverse: bool = False,
         both: bool = False,
+        shard: str = "1/1",
         min_confidence: float | None = None,
         seeds_as_evidence: bool = False,
     ) -> Dictionary:
         """The dictionary of the most frequent words.
 
         ``words``: how many (by default all). ``both``: both directions as one dictionary; pairs
-        that are found from both sides come first. For the others see ``translate_stream``. Scores
-        are kept in the cache folder, so that the same words are never scored twice, not after a
-        kill and not for other options.
+        that are found from both sides come first. ``shard``: I/N, only part I of N of the words.
+        For the others see ``translate_stream``. Scores are kept in the cache folder, so that the
+        same words are never scored twice, not after a kill and not for other options.
         """
         how: Any = {"min_confidence": min_confidence, "seeds_as_evidence": seeds_as_evidence}
-        return induction.induce(self, Ranking, words, k, reverse=reverse, both=both, **how)
+        how |= {"reverse": reverse, "both": both, "shard": shard}
+        return induction.induce(self, Ranking, words, k, **how)
 
     # -- saving and loading --------------------
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from blicer import lite
 from blicer.align import aligner_class
-from blicer.config import AUTO, Config, preset_for
+from blicer.config import AUTO, Config, part_of, preset_for
 from blicer.embeddings import Embeddings
 from blicer.encoders.loading import local_files
 from blicer.errors import FileError, InputError
@@ -313,16 +313,8 @@ def label(unit: Mapping[str, Any]) -> str:
 
 
 def shard(units: Sequence[Unit], part: str) -> list[Unit]:
-    """Part I of N, from ``I/N``: neighbours stay together, because they share spaces.
-
-    The same units give the same parts on every machine; together the parts are all units.
-    """
-    match = re.fullmatch(r"\s*(\d+)\s*/\s*(\d+)\s*", part)
-    number, parts = (int(match[1]), int(match[2])) if match else (0, 0)
-    if not 1 <= number <= parts:
-        raise InputError(f"--shard is {part!r}; expected I/N such as 1/4, 2/4, 3/4 or 4/4")
-    cut = [len(units) * place // parts for place in (number - 1, number)]
-    return list(units[slice(*cut)])
+    """Part I of N, from ``I/N``; neighbours stay together, because they share spaces."""
+    return list(units[part_of(len(units), part)])
 
 
 # -- from lists to units

@@ -121,6 +121,11 @@ def prepare_unit(
         config = config.replace(mixing_weight=None)
     seeds = [dataset.lexicon(*one) for one in unit.seed_dictionaries]
     source, target = (dataset.embeddings(one, unit.max_words) for one in (unit.source, unit.target))
+    # Nothing is chosen by it, but without a word to score all the work would be for nothing.
+    test = dataset.lexicon(unit.source, unit.target, TEST)
+    if not len(test.indices(source, target)):
+        missing = "; ".join(test.coverage(source, target).lines())
+        raise InputError(f"no word of the test dictionary can be scored: {missing}")
     start = unit.space_mode or AUTO
     if unit.setup == UNSUPERVISED:
         return prepare(source, target, None, start_config(config, start), work_dir=work)

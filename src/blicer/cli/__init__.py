@@ -95,4 +95,5 @@ def main() -> None:
 
 
 # In the order in which help lists the commands.
-from blicer.cli import train, translate, serve, data, demo, benchmark  # noqa: E402, F401, I001
+from blicer.cli import train, translate, serve, data, pretrained, demo  # noqa: E402, F401, I001
+from blicer.cli import benchmark  # noqa: E402, F401

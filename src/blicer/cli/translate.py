@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 MOST_SHOWN = 12  # values of a list
 _KINDS = f"Read it as {options.listed(inspection.KINDS)}."
-_LEAST = "F1 counts entries that are at least as sure."
+_LEAST = "F1 counts entries that are at least as sure; by default those that induce gives."
 _FORMATS = f"{options.listed(formats.FORMATS)}; by default by the file's ending."
 _BOTH = "Both directions in one dictionary; pairs found from both sides come first."
 _REVIEW = f"Add columns for an editor to {options.listed(formats.REVIEWED)}."
@@ -87,7 +87,7 @@ def evaluate(
     per_query: Annotated[Path | None, Option(help="TSV file for every query's rank.")] = None,
     bootstrap: Annotated[int, Option(min=0, help="Draws for the intervals.")] = 1000,
     seed: Annotated[int, Option(min=0, help="Seed of the draws.")] = 0,
-    min_confidence: Annotated[float, Option(min=0, max=1, help=_LEAST)] = 0.5,
+    min_confidence: Annotated[float | None, Option(min=0, max=1, help=_LEAST)] = None,
     details: Annotated[bool, Option("--details", help="All figures, and groups of words.")] = False,
     pictures: Annotated[Path | None, Option(help="Folder for SVG pictures.")] = None,
     keep_case: options.KeepCase = False,
@@ -270,6 +270,7 @@ def induce(
     seeds_as_evidence: options.SeedsAsEvidence = False,
     format: FormatName = None,
     review: Review = False,
+    shard: Annotated[str, Option(metavar="I/N", help="Only part I of N of the words.")] = "1/1",
     device: options.Device = None,
     as_json: options.AsJson = False,
 ) -> None:
@@ -277,6 +278,7 @@ def induce(
 
     The same command goes on where a killed run stopped, and words that were scored once are not
     scored again: another format, `-k` or threshold takes seconds. `-o -` is standard output.
+    `blicer export part1.tsv part2.tsv -o all.tsv` brings parts of `--shard` together.
 
     Example: `blicer induce en-fr -n 20000 -k 3 --min-confidence 0.5 -o en-fr.tsv`
     """
@@ -287,6 +289,7 @@ def induce(
         k,
         reverse=reverse,
         both=both,
+        shard=shard,
         min_confidence=options.least_confidence(loaded, min_confidence, at_precision),
         seeds_as_evidence=seeds_as_evidence,
     )
@@ -295,7 +298,9 @@ def induce(
 
 @app.command()
 def export(
-    source: Annotated[Path, Argument(help="A translator, or a dictionary file.")],
+    sources: Annotated[
+        list[Path], Argument(metavar="SOURCE...", help="A translator, or dictionary files.")
+    ],
     output: options.Output,
     words: Words = None,
     k: Annotated[int | None, Option("-k", min=1, help="Translations a word, at most.")] = None,
@@ -315,17 +320,22 @@ def export(
 
     Example: `blicer export en-fr -n 20000 --at-precision 0.9 -o en-fr.tmx`
 
+    Several dictionary files become one, each pair as the first of them has it.
+
     Example: `blicer export en-fr.xlsx -o en-fr.ifo --source-language en --target-language fr`
     """
     _check_output(output, format, as_json)
-    if source.is_dir():
+    source = sources[0]
+    if len(sources) == 1 and source.is_dir():
         loaded = blicer.Translator.load(source)
         least = options.least_confidence(loaded, min_confidence, at_precision)
         found = loaded.induce(words, k or MOST, reverse=reverse, both=both, min_confidence=least)
     else:
         if both or at_precision is not None:
             raise InputError("--both and --at-precision need a translator; this is a dictionary")
-        found = blicer.Dictionary.load(source)
+        from blicer.dictionary import joined
+
+        found = joined([blicer.Dictionary.load(path) for path in sources])
         found = (found.reverse() if reverse else found).best(k, min_confidence)
         if words is not None:
             found = found.of(one for word in list(found.words)[:words] for one in found[word])

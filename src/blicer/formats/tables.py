@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from blicer.dictionary import COLUMNS, REVIEW, About, Dictionary, Entry, provenance
-from blicer.errors import FileError
+from blicer.errors import FileError, needed
 from blicer.files import open_output
 from blicer.io.dictionary import (
     escape_comment,
@@ -23,8 +23,9 @@ from blicer.io.dictionary import (
     unescape_formula,
 )
 
-ALWAYS = ("source", "target", "confidence", "score", "rank")
+ALWAYS = ("source", "target", "confidence", "score", "rank", "seed")
 NUMBERS = ("confidence", "score", "back_confidence")
+YES = "yes"
 _ABOUT = b"blicer"  # key of the provenance in a Parquet file
 
 
@@ -38,8 +39,10 @@ def text_cells(entry: Entry, names: Iterable[str]) -> list[str]:
 
 
 def _text(value: Any) -> str:
-    if value is None:
+    if value is None or value is False:
         return ""
+    if value is True:
+        return YES
     return f"{value:.4f}" if isinstance(value, float) else str(value)
 
 
@@ -73,8 +76,9 @@ def write_jsonl(path: Path, dictionary: Dictionary, review: bool = False) -> Non
 
 
 def write_parquet(path: Path, dictionary: Dictionary, review: bool = False) -> None:
-    import pyarrow
-    from pyarrow import parquet
+    with needed("pyarrow", "Parquet", "tables"):
+        import pyarrow
+        from pyarrow import parquet
 
     kinds = dict.fromkeys(COLUMNS, pyarrow.string()) | dict.fromkeys(NUMBERS, pyarrow.float64())
     kinds |= {"rank": pyarrow.int32(), "seed": pyarrow.bool_()}
@@ -132,8 +136,9 @@ def read_jsonl(path: Path) -> Dictionary:
 
 
 def read_parquet(path: Path) -> Dictionary:
-    import pyarrow
-    from pyarrow import parquet
+    with needed("pyarrow", "Parquet", "tables"):
+        import pyarrow
+        from pyarrow import parquet
 
     try:
         table = parquet.read_table(path)
@@ -161,5 +166,5 @@ def make_entry(path: Path, line: int, record: dict[str, Any]) -> Entry:
         raise FileError(path, f"has a number that is none ({error})", line=line) from None
     forms = given.get("forms") or ()
     values["forms"] = tuple(re.split(r"\s*;\s*", forms) if isinstance(forms, str) else forms)
-    values["seed"] = str(given.get("seed", "")).lower() in ("true", "1")
+    values["seed"] = str(given.get("seed", "")).lower() in (YES, "true", "1")
     return Entry(**values)

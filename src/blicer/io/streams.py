@@ -7,6 +7,7 @@ import gzip
 import lzma
 import os
 import re
+import struct
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -42,7 +43,15 @@ _COMPRESSIONS: dict[str, tuple[bytes, Callable[[IO[bytes]], Any]]] = {
     "bzip2": (rb"BZh[1-9]1AY&SY", bz2.BZ2File),
     "zip": (rb"PK\x03\x04", _only_member),
 }
-_BROKEN = (OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, ValueError)
+_BROKEN = (
+    OSError,
+    EOFError,
+    zlib.error,
+    lzma.LZMAError,
+    zipfile.BadZipFile,
+    ValueError,
+    struct.error,
+)
 _ZIP_REFUSED = (RuntimeError, NotImplementedError)  # encrypted, or compressed by a rare method
 
 

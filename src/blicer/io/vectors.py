@@ -329,6 +329,6 @@ def _is_torch_archive(path: Path) -> bool:
     try:
         with zipfile.ZipFile(path) as archive:
             return any(name.endswith("data.pkl") for name in archive.namelist())
-    except (zipfile.BadZipFile, NotImplementedError, OSError):
+    except (zipfile.BadZipFile, NotImplementedError, OSError, ValueError, struct.error):
         # A cut-off archive has lost its table of contents, but not its name.
         return path.suffix in (".pt", ".pth", ".bin")

@@ -115,6 +115,8 @@ class Endings:
             scorer.weights = load_file(folder / FILE)["weights"]
             if scorer.weights.shape != (BUCKETS + 2,):
                 raise ValueError(f"{scorer.weights.shape} weights; expected {BUCKETS + 2}")
+            if not np.isfinite(scorer.weights).all():
+                raise ValueError("a weight is not a finite number")
         except (OSError, SafetensorError, KeyError, ValueError) as error:
             raise FileError(folder / FILE, f"cannot be read: {error}") from None
         return scorer

@@ -133,13 +133,20 @@ class Transducer:
             first, second = ({a: n for n, a in enumerate(side, start=1)} for side in sides)
             arrays = load_file(folder / FILE)
             scorer.letters, scorer.weights = (first, second), arrays.pop("weights")
+            if [len(first), len(second)] != [len(side) for side in sides]:
+                raise ValueError("a letter is listed twice")
+            rows, columns = len(first) + 1, len(second) + 1
+            shapes = {"replace": (rows, columns), "drop": (rows,), "add": (columns,)}
+            shapes |= {"source": (rows,), "target": (columns,), "stop": (1,)}
+            found = {name: array.shape for name, array in arrays.items()}
+            if (arrays and found != shapes) or scorer.weights.shape != (3,):
+                raise ValueError(f"tables of {found}; expected {shapes}")
+            if not all(np.isfinite(one).all() for one in (*arrays.values(), scorer.weights)):
+                raise ValueError("a probability is not a finite number")
             if arrays:
                 stop = float(arrays.pop("stop")[0])
                 scorer.tables = Tables(stop=stop, **arrays)
-                shape = (len(first) + 1, len(second) + 1)
-                if scorer.tables.replace.shape != shape or scorer.weights.shape != (3,):
-                    raise ValueError(f"tables of {scorer.tables.replace.shape}; expected {shape}")
-        except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+        except (OSError, SafetensorError, KeyError, TypeError, ValueError, IndexError) as error:
             if isinstance(error, FileError):
                 raise
             raise FileError(folder / FILE, f"cannot be read: {error}") from None
