@@ -18,6 +18,7 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
@@ -27,7 +28,7 @@ import blicer
 from blicer import starter
 from blicer.cli import app
 from blicer.config import Config
-from tools import build_docs
+from tools import build_docs, docs_hook
 
 ROOT = Path(__file__).resolve().parents[1]
 GENERATED = set(build_docs.PAGES)
@@ -262,6 +263,30 @@ def test_every_page_is_in_the_navigation() -> None:
     listed = (ROOT / "mkdocs.yml").read_text("utf-8")
     for path in (ROOT / "docs").glob("*.md"):
         assert f": {path.name}" in listed, path.name
+
+
+def test_formulas_and_links_on_the_site() -> None:
+    page = SimpleNamespace(file=SimpleNamespace(src_uri="method.md"))
+    text = """`$x$` costs $5 or $x^2$.
+
+```math
+y \\tag{3}
+```
+
+```bash
+echo $HOME $PATH
+```
+
+[card](../src/blicer/lite/README.md#limits), [figures](../results/serve.md), [top](#s1)"""
+    written = docs_hook.on_page_markdown(text, page)
+    assert len(page.formulas) == 2
+    inline, display = page.formulas
+    assert "<msup>" in inline
+    assert "(3)" in display
+    assert "`$x$` costs $5 or " in written
+    assert "echo $HOME $PATH" in written
+    assert "[card](model-card.md#limits), figures (`results/serve.md`), [top](#s1)" in written
+    assert docs_hook.on_page_content(written, page).count("<math") == 2
 
 
 def test_sentences_of_troubleshooting_are_the_programs() -> None:
