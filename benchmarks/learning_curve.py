@@ -114,7 +114,7 @@ class ScoreAndLead(Translator):
 
 def score_and_lead(mixed: Any) -> Scored:
     none = np.zeros((*mixed.shape, 0))
-    return Scored(mixed, none, np.zeros(len(mixed), np.int64), np.zeros(len(mixed), bool))
+    return Scored(mixed, none, np.zeros(len(mixed), bool))
 
 
 def both_confidences(prepared: Prepared) -> Iterator[tuple[str, Translator]]:

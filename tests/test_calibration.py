@@ -27,7 +27,7 @@ from blicer.lexicon import Lexicon
 def scored(mixed: np.ndarray, parts: np.ndarray | None = None) -> Scored:
     parts = mixed[..., None] if parts is None else parts
     words = len(mixed)
-    return Scored(mixed, parts, np.arange(words), np.arange(words) % 2 == 1)
+    return Scored(mixed, parts, np.arange(words) % 2 == 1)
 
 
 def nobody_absent(mixed: np.ndarray) -> np.ndarray:
@@ -49,14 +49,12 @@ def test_features_by_hand() -> None:
         Scored(
             np.array([[0.9, 0.4, 0.6]]),
             np.array([[[0.1], [0.2], [0.3]]]),
-            np.array([9]),
             np.array([True]),
         )
     )
-    log = np.log(10)
-    # best?, then of the best: score, lead, lead over the mean of the others, part, rank, backward
-    np.testing.assert_allclose(found[0, 0], [1, 0.9, 0.3, 0.4, 0.1, log, 1, *[0] * 6])
-    np.testing.assert_allclose(found[0, 1], [0, *[0] * 6, 0.4, -0.5, -0.1, 0.2, log, 1])
+    # best?, then of the best: score, lead, lead over the mean of the others, part, backward
+    np.testing.assert_allclose(found[0, 0], [1, 0.9, 0.3, 0.4, 0.1, 1, *[0] * 5])
+    np.testing.assert_allclose(found[0, 1], [0, *[0] * 5, 0.4, -0.5, -0.1, 0.2, 1])
     alone = features(scored(np.array([[0.5]])))
     np.testing.assert_allclose(alone[0, 0, :4], [1, 0.5, 0.0, 0.0])
 

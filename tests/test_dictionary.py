@@ -61,7 +61,7 @@ def make_translator(n_cand: int = 10, **changed: Any) -> Translator:
         Embeddings([f"t{i}" for i in range(WORDS)], target, "fr"),
     )
     mixed = rng.random((80, 10))
-    words = Scored(mixed, np.stack([mixed, mixed], axis=2), np.arange(80), np.arange(80) % 2 == 0)
+    words = Scored(mixed, np.stack([mixed, mixed], axis=2), np.arange(80) % 2 == 0)
     calibration = calibrate(words, rng.random(mixed.shape) < mixed, np.full(80, 0.1))
     options: dict[str, Any] = {"calibration": calibration, "n_cand": n_cand, **changed}
     mixture = Mixture({CSLS: 0.4, "spelling": 0.6})

@@ -30,7 +30,7 @@ def make_translator(seeds: list[tuple[str, str]], french: list[str] = FRENCH) ->
     vectors = rng.normal(size=(len(ENGLISH), 12)).astype(np.float32)
     other = vectors[: len(french)] + 0.05 * rng.normal(size=(len(french), 12)).astype(np.float32)
     mixed = rng.random((80, 5))
-    words = Scored(mixed, mixed[:, :, None], np.arange(80), np.arange(80) % 2 == 0)
+    words = Scored(mixed, mixed[:, :, None], np.arange(80) % 2 == 0)
     return Translator(
         Space(Embeddings(ENGLISH, vectors, "en"), Embeddings(french, other, "fr"), method="files"),
         [],

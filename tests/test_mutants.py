@@ -37,7 +37,7 @@ def test_reliability_is_measured_on_words_that_the_fit_did_not_see(
     rng = np.random.default_rng(0)
     words, candidates = 60, 4
     parts = rng.random((words, candidates, 2))
-    scored = Scored(parts.sum(axis=2), parts, np.arange(words), np.zeros(words, bool))
+    scored = Scored(parts.sum(axis=2), parts, np.zeros(words, bool))
     seen: list[set[int]] = []
     fit = calibration._fit
 

@@ -1,10 +1,10 @@
 """The confidence of a translation: a probability, fitted on held-out seeds (docs/method.md §7).
 
 A logistic regression on what is known of a candidate: its mixed score, its lead over the others,
-every scorer's own score, and how frequent the word asked for is. It is fitted on words that neither
-the space nor the scorers saw. Users also ask for words whose translation is not in the vocabulary,
-and then every candidate is wrong. So each held-out word is there twice: as it is, and with its
-right translations hidden, weighted by the share of words of its frequency that have none here.
+and every scorer's own score. It is fitted on words that neither the space nor the scorers saw.
+Users also ask for words whose translation is not in the vocabulary, and then every candidate is
+wrong. So each held-out word is there twice: as it is, and with its right translations hidden,
+weighted by the share of words of its frequency that have none here.
 """
 
 from __future__ import annotations
@@ -81,16 +81,15 @@ class Scored:
 
     mixed: Floats  # (words, candidates)
     parts: Floats  # (words, candidates, scores)
-    ranks: Ints  # (words,): frequency ranks of the words asked for
     backward: Bools  # (words,): whether they are target words
 
     def __getitem__(self, rows: Any) -> Scored:
-        return Scored(self.mixed[rows], self.parts[rows], self.ranks[rows], self.backward[rows])
+        return Scored(self.mixed[rows], self.parts[rows], self.backward[rows])
 
     def hiding(self, hidden: Bools) -> Scored:
         """The same with some candidates (words, candidates) moved behind all others."""
         last = self.mixed.min(axis=1, keepdims=True) - 1.0
-        return Scored(np.where(hidden, last, self.mixed), self.parts, self.ranks, self.backward)
+        return Scored(np.where(hidden, last, self.mixed), self.parts, self.backward)
 
 
 @dataclass(frozen=True)
@@ -145,9 +144,7 @@ class Calibration:
 
     def check(self, scores: int) -> None:
         """A calibration that was not fitted on so many scores a candidate raises."""
-        nothing = Scored(
-            np.zeros((1, 1)), np.zeros((1, 1, scores)), np.zeros(1, int), np.ones(1, bool)
-        )
+        nothing = Scored(np.zeros((1, 1)), np.zeros((1, 1, scores)), np.ones(1, bool))
         expected = features(nothing).shape[2]
         if expected != (found := len(self.coefficients)):
             raise InputError(f"the calibration has {found} coefficients; expected {expected}")
@@ -182,7 +179,10 @@ class Calibration:
 def features(scored: Scored) -> Floats:
     """(words, candidates, features): whether a candidate is the best, then what is known of the
     best and of the others in separate columns. Most candidates are wrong and far behind; separate
-    columns keep them from deciding how sure the best one is."""
+    columns keep them from deciding how sure the best one is.
+
+    Not how frequent the word is: among seeds, which are frequent, rarer ones are easier, and that
+    does not go on for rare words."""
     mixed = scored.mixed
     order = np.sort(mixed, axis=1)[:, ::-1]
     first = np.zeros(mixed.shape)
@@ -190,10 +190,10 @@ def features(scored: Scored) -> Floats:
     others = order[:, 1 : 1 + NEXT] if mixed.shape[1] > 1 else order
     lead = mixed - np.where(first > 0, others[:, :1], order[:, :1])
     behind = mixed - others.mean(axis=1, keepdims=True)
-    asked = np.broadcast_to(
-        np.stack([np.log1p(scored.ranks), scored.backward], axis=1)[:, None], (*mixed.shape, 2)
+    backward = np.broadcast_to(scored.backward[:, None, None], (*mixed.shape, 1))
+    known = np.concatenate(
+        [np.stack([mixed, lead, behind], axis=2), scored.parts, backward], axis=2
     )
-    known = np.concatenate([np.stack([mixed, lead, behind], axis=2), scored.parts, asked], axis=2)
     first = first[..., None]
     return np.concatenate([first, known * first, known * (1 - first)], axis=2)
 
