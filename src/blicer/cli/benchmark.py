@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from blicer.cli import app
-from blicer.cli.options import assigned, writes_output
+from blicer.cli.options import assigned
 from blicer.errors import InputError
 
 benchmark = typer.Typer(
@@ -27,7 +27,6 @@ def _option(text: str, *names: str, **more: Any) -> Any:
 
 
 @benchmark.command()
-@writes_output
 def run(
     ctx: typer.Context,
     dataset: Annotated[str, typer.Argument(help="xling, panlex, muse, or a folder of your own.")],

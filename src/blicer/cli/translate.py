@@ -297,6 +297,7 @@ def induce(
 
 
 @app.command()
+@options.writes_output
 def export(
     sources: Annotated[
         list[Path], Argument(metavar="SOURCE...", help="A translator, or dictionary files.")
