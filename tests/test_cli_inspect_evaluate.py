@@ -373,7 +373,7 @@ def translator(space: Path, tmp_path: Path) -> Path:
         [],
         Mixture({CSLS: 1.0}),
         Scaling(0.5, 0.5),
-        calibration=Calibration(-2.0, (0.0, *(3.0, 3.0, 1.0, 0.0, 0.0, 0.0) * 2)),
+        calibration=Calibration(-2.0, (0.0, *(3.0, 3.0, 1.0, 0.0, 0.0) * 2)),
         n_cand=5,
     )
     saved.save(tmp_path / "translator")
