@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from typer.testing import CliRunner
 
 from benchmark_world import (
     SETTINGS,
+    TEST,
     made_up,
     make_world,
     plan,
@@ -131,6 +133,30 @@ def test_what_fails_is_listed_with_its_sentence(
     assert result.exit_code == 0
     assert (tmp_path / "report.md").is_file()
     assert (tmp_path / "report.html").is_file()
+
+
+@pytest.mark.parametrize("missing", ["source", "target"])
+def test_a_test_dictionary_of_other_words_is_found_before_the_work(
+    encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    dataset = make_world(tmp_path / "data")
+    test = tmp_path / "data" / TEST["xling"].format(pair="en-fr")
+    pairs = [line.split("\t") for line in test.read_text().splitlines()]
+    others = [("zzz", b) if missing == "source" else (a, "zzz") for a, b in pairs]
+    test.write_text("".join(f"{a}\t{b}\n" for a, b in others))
+
+    def work(*_: Any, **__: Any) -> None:
+        raise AssertionError("something was fitted")
+
+    monkeypatch.setattr(run, "prepare", work)
+    alone = partial(run.attempt, dataset=dataset, work=tmp_path / "out" / "work")
+    monkeypatch.setattr(run, "LocalPool", lambda *_: InThisProcess(alone))
+    arguments = asked("run", dataset, encoder, tmp_path / "out", "--pairs", "en-fr")
+    result = call(*arguments, "--spaces", "procrustes")
+    assert result.exit_code == 1
+    assert "no word of the test dictionary" in " ".join(result.stdout.split())
+    assert "something was fitted" not in result.stdout
+    assert not [*(tmp_path / "out").rglob("space-*")]
 
 
 def test_a_failure_that_leaves_earlier_figures_is_listed_too(

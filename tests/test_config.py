@@ -214,6 +214,8 @@ def test_wrong_types_from_python(values: dict[str, Any]) -> None:
         ('alpha = "a"\n', "alpha is 'a'; expected a number"),
         ("[pairs]\nalpha = 1\n", "no setting 'pairs'"),
         ("epocs = 3\n", "did you mean 'epochs'"),
+        (f"epochs = {'9' * 400}\n", "epochs is 9+; expected"),  # more than a float holds
+        (f"alpha = 0x{'f' * 5000}\n", "alpha is .*; expected"),  # more than Python writes out
     ],
 )
 def test_a_bad_file_is_named(tmp_path: Path, text: str, sentence: str) -> None:

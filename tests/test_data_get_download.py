@@ -258,6 +258,33 @@ def test_a_file_without_length_has_a_limit(
     assert [file.name for file in tmp_path.iterdir()] == ["file.tsv"]
 
 
+@pytest.mark.parametrize("moment", ["before", "first bytes", "the rest"])
+def test_a_planted_link_is_not_followed(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """Neither where the part goes, nor in place of a part that has been begun."""
+    folder, victim = tmp_path / "folder", tmp_path / "victim"
+    folder.mkdir()
+    part = folder / "file.tsv.part"
+    victim.write_bytes(BODY[:100_000])  # what a server would be asked to go on after
+
+    def plant(number: int = 0) -> None:
+        if number in (0, 2):
+            part.unlink(missing_ok=True)
+            part.symlink_to(victim)
+
+    if moment == "before":
+        plant()
+    elif moment == "the rest":
+        site.cuts, site.before = [100_000], plant
+    else:
+        begin = Part.begin
+        monkeypatch.setattr(Part, "begin", lambda *facts: [begin(*facts), plant()])
+    assert fetch(site, folder) == BODY
+    assert victim.read_bytes() == BODY[:100_000]
+    assert not (folder / "file.tsv").is_symlink()
+
+
 def test_two_processes_do_not_fill_one_part(site: Site, tmp_path: Path) -> None:
     def another(number: int) -> None:
         if number == 2:

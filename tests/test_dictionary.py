@@ -168,8 +168,8 @@ def test_rows_of_several_blocks_in_any_order(translator: Translator) -> None:
     kept = induction.cache(translator)
     for _ in range(2):
         found = induction.rank_kept(translator, kept, queries, reverse=False)
-        for key, values in found.items():
-            np.testing.assert_array_equal(values, getattr(expected, key))
+        for key, values in found.items():  # products of few and of many rows round differently
+            np.testing.assert_allclose(values, getattr(expected, key), rtol=1e-5, atol=1e-6)
 
 
 def test_damaged_files_are_computed_again(translator: Translator, own_cache: Path) -> None:

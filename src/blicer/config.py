@@ -9,7 +9,6 @@ that the paper fixes for each setup are in ``PRESETS``; what an encoder needs be
 from __future__ import annotations
 
 import dataclasses
-import math
 import re
 import sys
 from collections.abc import Iterable, Mapping
@@ -122,7 +121,11 @@ def check_value(declared: Field[Any], value: Any) -> Any:
                 return None
         elif _fits(value, kind, declared):
             return _KINDS[kind][0](value)
-    raise InputError(f"{declared.name} is {value!r}; expected {expectation(declared)}")
+    try:
+        shown = repr(value)
+    except ValueError:  # Python does not write out integers of thousands of digits
+        shown = "a number of thousands of digits"
+    raise InputError(f"{declared.name} is {shown}; expected {expectation(declared)}")
 
 
 def expectation(declared: Field[Any]) -> str:
@@ -144,7 +147,8 @@ def _fits(value: Any, kind: str, declared: Field[Any]) -> bool:
         return value in choices if choices else bool(value.strip() or declared.default == "")
     if kind in ("int", "float"):
         bounds = (_LIMITS[name][0](value, bound) for name, bound in limits.items())
-        return math.isfinite(value) and all(bounds)
+        # Unlike ``math.isfinite``, a comparison takes integers of any size.
+        return abs(value) <= sys.float_info.max and all(bounds)
     return kind != "tuple[str, ...]" or all(isinstance(one, str) for one in value)
 
 

@@ -79,7 +79,8 @@ class Part:
 
     @property
     def size(self) -> int:
-        return self.path.stat().st_size if self.path.exists() else 0
+        # A link is not ours: what it leads to is no beginning of the file.
+        return self.path.stat().st_size if self.path.is_file() and not self.path.is_symlink() else 0
 
     def begin(self, url: str, validator: str, length: int | None) -> None:
         """Empty, for the bytes of this version of this address."""
@@ -186,15 +187,18 @@ def _attempt(url: str, part: Part, check: Check, timeout: float) -> None:
                 raise _Damaged("the file has changed; starting over")
             part.length = length
         else:
+            start = 0
             length = sent.get("Content-Length", "")
             part.begin(url, validator, int(length) if length.isdigit() else None)
-        _receive(response, part, check)
+        _receive(response, part, check, start)
 
 
-def _receive(response: Any, part: Part, check: Check) -> None:
-    size = part.size
-    total, next_look = part.length and part.length // _MEGABYTE, size + _MEGABYTE
+def _receive(response: Any, part: Part, check: Check, start: int) -> None:
     part.path.unlink() if part.path.is_symlink() else None
+    size = part.size
+    if size != start:
+        raise _Damaged("the part was changed meanwhile; starting over")
+    total, next_look = part.length and part.length // _MEGABYTE, size + _MEGABYTE
     with part.path.open("ab") as file, progress.task(f"{part.target.name}, MB", total) as bar:
         if fcntl is not None:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -142,7 +142,7 @@ class Reranker:
         del self.model
         self.model, self.report_ = run.train(checkpoints), run.report
         if output_dir is not None and checkpoints is not None:
-            self.save(output_dir)
+            self.save(output_dir, fast_start=False)
             checkpoints.clear()
         return self
 
@@ -200,8 +200,12 @@ class Reranker:
 
     # -- saving and loading ------------------------------------------------------------------------
 
-    def save(self, path: str | Path) -> None:
-        """Write the whole model folder, or nothing."""
+    def save(self, path: str | Path, *, fast_start: bool = True) -> None:
+        """Write the whole model folder, or nothing.
+
+        ``fast_start``: with a copy of a large vocabulary that loads in parts. It takes seconds to
+        write, which a cached stage need not spend.
+        """
         check_replaceable(path, CONFIG_FILE, "a saved cross-encoder")
         model, tokenizer = self.model, self.tokenizer
         limit = tokenizer.model_max_length
@@ -213,7 +217,8 @@ class Reranker:
                 tokenizer.save_pretrained(folder)
                 card = model_card(self.config.only(TRAINING), self.report_)
                 (folder / "README.md").write_text(card, encoding="utf-8")
-                write_pieces(folder)
+                if fast_start:
+                    write_pieces(folder)
                 saved = {
                     "format": FORMAT,
                     "tokenizer": tokenizer_facts(tokenizer),

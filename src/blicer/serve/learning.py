@@ -32,6 +32,7 @@ LEARNED, PREVIOUS = "learned", "previous"
 FIT = "fitting on"  # begins the note before every fit
 USUAL_SECONDS = 60.0  # of the first fit; of later ones what the last took
 MOST_CHANGES = 500
+SURE = 0.5  # confidence of entries whose change matters
 LAST_LINES = 20
 Pairs = list[tuple[str, str]]
 
@@ -123,11 +124,12 @@ class Learner:
             "expected_after": now if learned else None,
             "changes": changes[:MOST_CHANGES],
             "n_changes": len(changes),
+            "n_sure_changes": sum(map(_sure, changes)),
             "can_go_back": self.can_go_back and self._state != "running",
         }
 
     def _changes(self) -> list[dict[str, Any]]:
-        """First translations that are others than before, most frequent words first."""
+        """First translations that are others than before: of sure entries, then frequent words."""
         found: list[dict[str, Any]] = []
         for reverse in (False, True) if self._before is not None else ():
             assert self._before is not None
@@ -145,7 +147,7 @@ class Learner:
                 for before, after in zip(old, new, strict=False)
                 if before.target != after.target
             ]
-        return sorted(found, key=lambda one: one["rank"])
+        return sorted(found, key=lambda one: (not _sure(one), one["rank"]))
 
     # -- in a thread of its own --------------------
 
@@ -225,6 +227,11 @@ class Learner:
             said = [line for line in last if line.startswith("blicer: ")]
             sentence = said[-1].removeprefix("blicer: ") if said else "\n".join(last)
             raise BlicerError(sentence or f"learning ended with code {process.returncode}")
+
+
+def _sure(change: dict[str, Any]) -> bool:
+    """Whether either translation was likely right: others come and go with every training."""
+    return max(change["confidence_before"] or 0.0, change["confidence_after"] or 0.0) >= SURE
 
 
 def _exchange_folders(folder: Path, old: Path, new: Path) -> None:

@@ -6,7 +6,7 @@
  * @typedef {{forward?: Direction, backward?: Direction}} Expected
  * @typedef {{word: string, reverse: boolean, before: string | null, after: string | null, confidence_before: number | null, confidence_after: number | null}} Change
  * @typedef {{state: "idle" | "running" | "done" | "failed", message: string, progress: number, started: string | null,
- *   expected_before: Expected | null, expected_after: Expected | null, changes: Change[], n_changes: number, can_go_back: boolean}} Learning
+ *   expected_before: Expected | null, expected_after: Expected | null, changes: Change[], n_changes: number, n_sure_changes: number, can_go_back: boolean}} Learning
  * @typedef {{bins: [number, number, number][], curve: [number, number, number][], error: number}} Reliability
  * @typedef {{languages: [string, string], language_names: [string, string], rtl: [boolean, boolean], words: [number, number],
  *   scores: string[], weights: Record<string, number>, n_cand: number, likely: number, expected: Expected | null,

@@ -41,7 +41,7 @@ function changes(learning) {
   const more = h("p", { class: "more" }, rows.length > SHOWN && button(`Show ${whole(rows.length)}`, () => (body.replaceChildren(...rows), more.replaceChildren()), { class: "quiet" }));
   return h("div", { class: "card flush" },
     h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Changed translations" }, h("table", { class: "changes" },
-      h("caption", {}, h("b", {}, count(learning.n_changes, "first translation")), ` changed${ready ? "" : " so far; the dictionary is still being computed again"}.`),
+      h("caption", {}, h("b", {}, count(learning.n_changes, "first translation")), ` changed${ready ? "" : " so far; the dictionary is still being computed again"}, ${whole(learning.n_sure_changes)} of them of entries at least 0.5 sure, which come first.`),
       rows.length > 0 && h("thead", {}, h("tr", {}, ...["Word", "Before", "After"].map((name) => h("th", { scope: "col" }, name)))),
       body)),
     more);
