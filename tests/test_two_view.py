@@ -85,6 +85,31 @@ def learner(sides: Sides, chains: list[Chain], **settings: Any) -> Learner:
     return Learner(TwoView(**{**QUICK, **settings}), *sides, chains, None, None)
 
 
+# -- sides of different dimensions ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("wider", ["source", "target"])
+@pytest.mark.parametrize("descent", ["never", "always"])
+def test_the_wider_side_keeps_what_the_narrower_one_needs(wider: str, descent: str) -> None:
+    """Twenty loud dimensions that the other side knows nothing of: PCA would keep just these."""
+    narrow, quiet = noisy_copies(0.3)
+    loud = 3 * np.random.default_rng(5).normal(size=quiet.shape) / np.sqrt(DIM)
+    turn = np.linalg.qr(np.random.default_rng(1).normal(size=(2 * DIM, 2 * DIM)))[0]
+    wide = unit(np.hstack([quiet, loud]) @ turn)
+    rows = (wide, narrow) if wider == "source" else (narrow, wide)
+    source, target = (
+        Embeddings([f"{side}{i}" for i in range(WORDS)], own)
+        for side, own in zip("st", rows, strict=True)
+    )
+    known = seeds(200)
+    settings = {**QUICK, "rounds": 1, "descent": descent}
+    space = TwoView(**settings).fit(source, target, known)
+    assert space.dim == DIM
+    reduced = VecMap().fit(source, target, known)
+    found, before = (precision(one, unseen(known)) for one in (space, reduced))
+    assert found > 0.4 > 2 * before
+
+
 # -- seeds ----------------------------------------------------------------------------------------
 
 

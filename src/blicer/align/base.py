@@ -300,17 +300,18 @@ def prepare(
     *,
     centre: bool = True,
     frequent: int | None = None,
+    reduced: bool = True,
     device: torch.device,
 ) -> tuple[Tensor, Tensor]:
     """Copies of both matrices with unit rows (unit, centred, unit again), of one dimension.
 
     The mean row is that of the most ``frequent`` words (None: all). If the dimensions differ, the
-    wider side is reduced to the narrower by PCA of its centred rows.
+    wider side is reduced to the narrower by PCA of its centred rows, unless ``reduced`` is False.
     """
     for name, side in (("source", source), ("target", target)):
         if len(side) == 0:
             raise InputError(f"the {name} vectors hold no word; expected at least one")
-    narrow = min(source.dim, target.dim)
+    narrow = min(source.dim, target.dim) if reduced else max(source.dim, target.dim)
     ready = []
     for name, side in (("source", source), ("target", target)):
         rows = unit_(matrix(side.vectors, device))

@@ -254,9 +254,12 @@ class Learner:
         self.settings, self.source, self.target = settings, source, target
         self.chains, self.work, self.folder = chains, work, folder
         # The mean of frequent words: with that of all words, few seeds lead to a poor map.
-        self.vectors = prepare(
-            source, target, frequent=settings.words, device=resolve_device(settings.device)
-        )
+        device = resolve_device(settings.device)
+        usual = partial(prepare, source, target, frequent=settings.words, device=device)
+        # Maps choose the dimensions of the wider side by what is known; only self-learning, which
+        # knows little, needs sides of one dimension.
+        self.vectors = usual(reduced=False)
+        self.reduced = self.vectors if source.dim == target.dim else usual()
         self.given = settings.given_weights()
         self.views: dict[str, list[Tensor]] = {}
         wanted = self.given is None or any(self.given.values())
@@ -341,7 +344,7 @@ class Learner:
     def _self_learn(self, chain: Chain, first: Pairs) -> Pairs:
         """What VecMap's self-learning makes of the seeds and a first dictionary."""
         known = torch.from_numpy(np.concatenate([chain.seeds, first]))
-        found = self.vecmap.self_learn(*self.vectors, known, work=self.work)
+        found = self.vecmap.self_learn(*self.reduced, known, work=self.work)
         learned: Pairs = found.pairs.unique(dim=0).numpy()
         return learned
 
@@ -413,7 +416,7 @@ class Learner:
                 continue
             self.choice = Choice(start, weights, rounds=rounds)
             learned = torch.from_numpy(np.concatenate([chain.seeds, chain.mined]))
-            verdict = self.vecmap.verdict(*self.vectors, learned, start=start)
+            verdict = self.vecmap.verdict(*self.reduced, learned, start=start)
             tried.append({"start": start, **verdict})
             if verdict["converged"]:
                 progress.note(
@@ -457,9 +460,8 @@ class Learner:
             if not len(found):
                 raise InputError("the encoder finds no two words near each other")
             return found
-        x, y = self.vectors
         if start == "distributions":
-            return self.vecmap.from_distributions(x, y).numpy()
+            return self.vecmap.from_distributions(*self.reduced).numpy()
         shared = self.source.head(2 * words), self.target.head(2 * words)
         return from_shared_words(*shared, numerals=start == "numerals").numpy()
 
@@ -502,7 +504,8 @@ class Learner:
 
     def mapped(self, chain: Chain, side: int, words: int | None = None) -> Tensor:
         """Unit rows of a side under a chain's map."""
-        return unit_(apply_(self.vectors[side][:words].clone(), chain.maps[side]))
+        rows = self.vectors[side][:words]
+        return unit_(rows @ chain.maps[side].to(rows))
 
     def view(self, chain: Chain, name: str, words: int | None = None) -> list[Tensor]:
         """Unit rows of both sides in one form of the second view."""

@@ -448,7 +448,9 @@ def shrunk_maps(
     """``closed_form_maps`` for any number of pairs.
 
     The covariance that whitens a side is that of its pairs, drawn towards that of all its frequent
-    words (``covariances``, of both sides) by the share ``shrink``.
+    words (``covariances``, of both sides) by the share ``shrink``. The sides may have different
+    dimensions; the maps lead to as many as the narrower has, those of the wider side that agree
+    with it best.
     """
     rows = x[pairs[:, 0].to(x.device)], y[pairs[:, 1].to(y.device)]
     whitened = []
@@ -466,7 +468,7 @@ def _dewhitened(
 ) -> tuple[Tensor, Tensor]:
     """The maps of both sides from their whitening and the cross product of the pairs."""
     # Orthogonal mapping
-    left, scales, right = torch.linalg.svd(whiten_x.T @ product @ whiten_y)
+    left, scales, right = torch.linalg.svd(whiten_x.T @ product @ whiten_y, full_matrices=False)
     # Re-weighting
     weights = torch.diag(scales.clamp(min=0) ** reweight)
     # De-whitening of each side with its own whitening, seen in the rotated axes

@@ -32,6 +32,9 @@ SYSTEMS: dict[str, tuple[str, ...]] = {
     "tuned+endings": ("endings", "cross-encoder"),
     "no encoder": ("endings", "way-back"),
     "blicer": ("endings", "way-back", "cross-encoder"),
+    "blicer+transducer": ("endings", "transducer", "way-back", "cross-encoder"),
+    "blicer+static": ("endings", "static", "way-back", "cross-encoder"),
+    "blicer+match": ("endings", "way-back", "frequency-match", "cross-encoder"),
     "all": (
         *("endings", "transducer", "static"),
         *("way-back", "frequency-match", "cross-encoder"),
