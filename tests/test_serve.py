@@ -197,7 +197,9 @@ def test_remembered_rankings_are_the_same_and_bounded(
     for rows in ([5, 3, 5], list(range(50)), [3, 49, 7]):
         one, other = remembering.rank(rows, reverse=True), plain.rank(rows, reverse=True)
         np.testing.assert_array_equal(one.indices, other.indices)
-        np.testing.assert_allclose(one.scores, other.scores, rtol=1e-5)  # products of few and many rows
+        np.testing.assert_allclose(
+            one.scores, other.scores, rtol=1e-5
+        )  # products of few and many rows
         np.testing.assert_allclose(one.parts, other.parts, rtol=1e-5, atol=1e-6)
         assert one.confidence is not None
         np.testing.assert_allclose(one.confidence, other.confidence, rtol=1e-5)

@@ -213,6 +213,23 @@ def test_weights_are_chosen_on_pairs_that_nothing_saw(
     assert translator.mixture.queries == len(prepared.held_out.parts)  # type: ignore[union-attr]
 
 
+def test_words_without_a_mutual_neighbour_count_as_words_without_a_translation(
+    config: Config, encoder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chain, "SECOND_VIEW", str(encoder))
+    source, target = two_sides(WORDS, 2.0)
+    source = source.head(WORDS - 50)
+    space = Space(source, target, method="files", settings={"chosen_weight": 1.0})
+    pair = LanguagePair(source, target)
+    held, absent = chain.neighbours_in_two_views(pair, space, config, 100)
+    mutual = naive_mutual(source.vectors, target.vectors)
+    assert set(map(tuple, held.tolist())) <= mutual
+    for one, side in zip(absent, (source, target), strict=True):
+        alone = 1 - len(mutual) / len(side)
+        assert 0.2 < alone < 0.9
+        assert one.share(np.array([0, 7, 90])) == pytest.approx(np.full(3, alone))
+
+
 def test_seeds_too_few_to_hold_some_out_are_used_all_the_same(
     sides: tuple[Embeddings, Embeddings],
     config: Config,

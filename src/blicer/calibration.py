@@ -58,6 +58,12 @@ class Absent:
         return share
 
     @classmethod
+    def of_share(cls, share: float) -> Absent:
+        """The same share for words of every frequency."""
+        share = min(max(share, 0.01), 0.99)
+        return cls(float(np.log(share / (1 - share))))
+
+    @classmethod
     def of_seeds(cls, seeds: Lexicon, asked: Embeddings, offered: Embeddings) -> Absent:
         """From the seed words that are in the one vocabulary: has the other a translation?"""
         words = [word for word in seeds.targets if word in asked]
@@ -71,7 +77,7 @@ class Absent:
         y = np.concatenate([np.array(lacking, float), np.arange(10) < 10 * USUALLY_ABSENT])
         intercept, slope = logistic_regression(x, y, ridge=RIDGE)
         if slope < 0:  # rarer words never lack a translation less often
-            return cls(float(np.log(y.sum() / (len(y) - y.sum()))))
+            return cls.of_share(float(y.mean()))
         return cls(intercept, slope)
 
 

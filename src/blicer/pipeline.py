@@ -287,7 +287,7 @@ def prepare_without_seeds(
             f"the space gave {len(silver)} silver pairs; training needs at least {FEWEST_SEEDS} "
             "(are the vocabularies large enough, most frequent words first?)"
         )
-    held = neighbours_in_two_views(pair, space, config, len(silver))
+    held, absent = neighbours_in_two_views(pair, space, config, len(silver))
     view = None
     if len(held):  # scored by a new map and new scorers that never see their words
         apart = ~np.isin(silver[:, 0], held[:, 0]) & ~np.isin(silver[:, 1], held[:, 1])
@@ -307,13 +307,19 @@ def prepare_without_seeds(
         view = held_out_view(without, held, held, again)
     tried = space.settings.get("tried", [])
     found = {"tried": tried, "silver_pairs": len(silver), "chosen_on": len(held)}
-    return Prepared(fitted, view, count(known), True, config, notes={"unsupervised": found})
+    return Prepared(fitted, view, count(known), True, config, absent, {"unsupervised": found})
 
 
-def neighbours_in_two_views(pair: LanguagePair, space: Space, config: Config, silver: int) -> Pairs:
-    """Mutual neighbours of frequent words in space and encoder together, drawn at random."""
+def neighbours_in_two_views(
+    pair: LanguagePair, space: Space, config: Config, silver: int
+) -> tuple[Pairs, tuple[Absent, Absent]]:
+    """Mutual neighbours of frequent words in space and encoder together, drawn at random.
+
+    Held-out pairs of this kind are easy: words that have no mutual neighbour are not among them.
+    So the share of such words on each side counts as words without a translation.
+    """
     if config.holdout == 0:
-        return NO_PAIRS
+        return NO_PAIRS, (Absent(), Absent())
     sides = [
         unit_(torch.tensor(side.vectors[:VIEW_WORDS], dtype=torch.float32))
         for side in (space.source, space.target)
@@ -325,7 +331,8 @@ def neighbours_in_two_views(pair: LanguagePair, space: Space, config: Config, si
     pairs = VecMap().mutual(*sides).numpy()
     order = np.random.default_rng(config.split_seed).permutation(len(pairs))
     found: Pairs = pairs[order[: max(1, round(config.holdout * silver))]]
-    return found
+    alone = [1 - len(pairs) / len(side) for side in sides]
+    return found, (Absent.of_share(alone[0]), Absent.of_share(alone[1]))
 
 
 # -- what is asked for ----------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from blicer.align.base import orthogonal_map
 
-ENOUGH = 0.2  # score above which a map is accepted; wrong ones stay near 0
+ENOUGH = 0.15  # score above which a map is accepted; wrong ones stay near 0
 WORDS = 4_000  # most frequent words that the check looks at
 SPLITS = 4  # random halves that the agreement is averaged over
 RANDOM_STARTS = 3

@@ -430,8 +430,7 @@ class Learner:
             raise InputError("; ".join(f"{one['start']}: {one['verdict']}" for one in tried))
         for one in self.chains[:-1]:
             self._fixed_rounds(one, self.choice.start, self.choice.weights)
-        if self.settings.descent == "always":
-            self._descend()
+        self._descend()
         return {**verdict, "tried": tried}
 
     def _fixed_rounds(self, chain: Chain, start: str, weights: list[float]) -> list[dict[str, Any]]:
