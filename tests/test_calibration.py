@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from blicer.align.space import Space
 from blicer.calibration import (
     FOREIGN,
     LETTER,
+    STRAIGHT,
     WITH_DIGITS,
     Absent,
     Calibration,
@@ -235,3 +238,23 @@ def test_what_seeds_say_nothing_of() -> None:
     assert found[2].tolist() == [1.0, 1.0, FOREIGN]  # third of one language, last of the other
     assert found[3].tolist() == [1.0, 1.0, 1.0]
     assert found[4].tolist() == [1.0, 1.0, 1.0]
+
+
+def test_what_nobody_checked_is_nearer_to_the_usual_chance_and_promises_nothing() -> None:
+    rng = np.random.default_rng(3)
+    mixed = np.sort(rng.random((300, 5)), axis=1)[:, ::-1]
+    is_gold = np.zeros(mixed.shape, bool)
+    is_gold[:, 0] = rng.random(300) < mixed[:, 0] - mixed[:, 1] + 0.5
+    scored = Scored(mixed, mixed[..., None], rng.random(300) < 0.5)
+    fitted = calibrate(scored, is_gold, np.full(300, 0.5))
+    usual = np.array([0.2, -1.0])[scored.backward.astype(int)]  # log odds
+    rates = tuple(1 / (1 + np.exp([-0.2, 1.0])))
+    sure, drawn = (
+        np.log(one) - np.log1p(-one)
+        for one in (
+            kind.confidence(scored)[:, 0]
+            for kind in (replace(fitted, bends=(STRAIGHT, STRAIGHT)), fitted.unchecked(rates))
+        )
+    )
+    np.testing.assert_allclose(drawn - usual, 0.35 * (sure - usual))
+    assert fitted.unchecked(rates).reliability is None

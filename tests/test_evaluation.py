@@ -291,6 +291,16 @@ class RankingSystem(TableSystem):
         return SimpleNamespace(indices=indices, scores=best, confidence=confidence)
 
 
+def test_swapped_columns_are_said() -> None:
+    """Names that both languages share are found either way, and would be all that is scored."""
+    source, target = (["paris", *(f"{side}{i}" for i in range(5))] for side in "st")
+    system = TableSystem(source, target, np.eye(6))
+    pairs = list(zip(source, target, strict=True))
+    assert evaluate(system, Lexicon(pairs)).forward["p@1"] == 1.0
+    with pytest.raises(InputError, match="columns of the test dictionary are swapped: 1 of 6"):
+        evaluate(system, Lexicon((b, a) for a, b in pairs))
+
+
 def drawn_lexicon(seed: int, pairs: int = 60, words: int = 40) -> Lexicon:
     """Pairs of random words; those from 30 on are outside the vocabularies."""
     rows = np.random.default_rng(seed).integers(0, words, size=(pairs, 2)).tolist()

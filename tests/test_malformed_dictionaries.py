@@ -180,7 +180,7 @@ READ: list[tuple[str, bytes, dict[str, Any], list[tuple[str, str]], list[str]]] 
         b"cat\tchat\ncat\tchat\ndog\tchien\n",
         {},
         CAT_DOG,
-        ["1 repeated pair kept once (the fit of a map counts them as often as listed)"],
+        ["1 repeated pair kept once (maps weigh them by how often they are listed)"],
     ),
     (
         "upper case",

@@ -42,7 +42,7 @@ def test_controls_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         outcome(far_off, alpha=0.5),  # of an ablation
         outcome(far_off, template="T15"),
     ]
-    write_units(tmp_path / "xling", outcomes)
+    write_units(tmp_path / "xling-before", outcomes)
     monkeypatch.setattr(readme_figures, "RESULTS", tmp_path)
     lines = readme_figures.controls().splitlines()
     assert lines[2:5] == [
@@ -53,11 +53,24 @@ def test_controls_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     # Standard deviation of 51 and 53, and of 39 and 41.
     assert "standard deviation of 1.41 points on average (at most 1.41)" in lines[6]
     # 52 - 30 and 40 - 30; with Finnish 90 - 30 twice. C2 is among them here.
-    first = readme_figures.by_language().splitlines()
+    first = readme_figures.by_language("xling-before", "tuned+endings").splitlines()
     assert first[0] == "- languages that `lite` knows: +38.00 at 5k (4 setups)"
     assert first[1] == "- Finnish on one side: +60.00 at 5k (2 setups)"
-    assert readme_figures.units_run().startswith("3 of its 60 units are finished")
-    # Without Finnish: 52, 40 and C2's 90 twice, mean 68; with it 90 twice.
+
+
+def test_the_summary_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    outcomes = [
+        outcome({"space": (0.3, 0.4), "blicer": (0.5, 0.4)}),
+        outcome({"space": (0.5, 0.6), "blicer": (0.6, 0.8)}, target="ru"),
+        outcome({"space": (0.2, 0.2), "blicer": (0.1, 0.3)}, target="fi"),
+        outcome({"space": (0.4, 0.4), "blicer": (0.6, 0.7)}, space="twoview"),
+    ]
+    write_units(tmp_path / "xling", outcomes)
+    monkeypatch.setattr(readme_figures, "RESULTS", tmp_path)
+    assert readme_figures.units_run().startswith("4 of its 72 units are finished")
     table = readme_figures.summary().splitlines()
-    assert table[2] == "| 5k | English, French, Russian | 30.0 | 68.0 | 4 of 4 |"
-    assert table[3] == "| 5k | with Finnish | 30.0 | 90.0 | 2 of 2 |"
+    # (30 + 40 + 50 + 60) / 4, and (50 + 40 + 60 + 80) / 4; a tie is not won.
+    assert table[2] == "| 5k | English, French, Russian | VecMap | 45.0 | 57.5 | 3 of 4 |"
+    name = "Two views, the default"
+    assert table[3] == f"| 5k | English, French, Russian | {name} | 40.0 | 65.0 | 2 of 2 |"
+    assert table[4] == "| 5k | with Finnish | VecMap | 20.0 | 20.0 | 1 of 2 |"

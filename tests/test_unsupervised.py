@@ -211,6 +211,8 @@ def test_weights_are_chosen_on_pairs_that_nothing_saw(
     assert prepared.fitted.pairs.report.seeds == 0
     translator = prepared.translator()
     assert translator.mixture.queries == len(prepared.held_out.parts)  # type: ignore[union-attr]
+    with pytest.raises(InputError, match="no checked pair"):
+        translator.confidence_for(0.9)
 
 
 def test_words_without_a_mutual_neighbour_count_as_words_without_a_translation(

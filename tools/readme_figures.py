@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from blicer.benchmark.cells import SAME, read
+from blicer.benchmark.cells import SAME, SPACES, read
 from blicer.files import atomic_write
 from blicer.pages import environment
 
@@ -21,7 +22,8 @@ RESULTS = ROOT / "results"
 README, PAGE = ROOT / "README.md", ROOT / "docs" / "results.md"
 # What the units of the matrix have in common; an ablation differs in one of these.
 MATRIX = {"encoder": "lite", "template": "T1", "alpha": 0.0, "space_mode": "", "max_words": 60_000}
-DEFAULT, TUNED = "tuned+endings", "tuned"
+DEFAULT, TUNED = "blicer", "tuned"
+BEFORE, DEFAULT_BEFORE = "xling-before", "tuned+endings"
 
 
 def spaces() -> str:
@@ -32,9 +34,9 @@ def without_seeds() -> str:
     return (RESULTS / "without_seeds.md").read_text(encoding="utf-8").strip()
 
 
-def setups_won() -> str:
+def setups_won(folder: str = "xling") -> str:
     """The head of the benchmark's report: the first list and table after its title."""
-    text = (RESULTS / "xling" / "report.md").read_text(encoding="utf-8")
+    text = (RESULTS / folder / "report.md").read_text(encoding="utf-8")
     section = text.split("## Setups won, and by how much\n", 1)[1]
     return section.split("\nA setup is a direction", 1)[0].strip()
 
@@ -50,9 +52,9 @@ def ablations() -> str:
     return "\n\n".join(tables)
 
 
-def _matrix() -> tuple[Any, Any]:
+def _matrix(folder: str = "xling") -> tuple[Any, Any]:
     """The finished units of the matrix, and their cells; ``finnish``: on one side."""
-    units, _, _, cells = read(RESULTS / "xling")
+    units, _, _, cells = read(RESULTS / folder)
     for name, value in MATRIX.items():
         units, cells = units[units[name] == value], cells[cells[name] == value]
     return units, cells.assign(finnish=["fi" in pair.split("-") for pair in cells["pair"]])
@@ -85,9 +87,10 @@ def controls() -> str:
 
     What is trained is a mean over its training seeds; the others draw nothing at random.
     """
-    _, cells = _matrix()
+    _, cells = _matrix(BEFORE)
     cells = cells[(cells["space"] != "c2") & ~cells["finnish"]]
-    compared = [(DEFAULT, "use+spelling"), (DEFAULT, "untuned"), (TUNED, "untuned")]
+    before = DEFAULT_BEFORE
+    compared = [(before, "use+spelling"), (before, "untuned"), (TUNED, "untuned")]
     columns = {
         "Compared": "{one} against {other}",
         "Setups": "{all}",
@@ -98,7 +101,7 @@ def controls() -> str:
         "Worst": "{worst:+.2f}",
     }
     lines = [_table([_compared(cells, *both) for both in compared], columns), ""]
-    for system in (DEFAULT, TUNED):
+    for system in (before, TUNED):
         own = cells[cells["system"] == system]
         several = own[own["p@1_sd"].notna()]
         if len(several):
@@ -111,10 +114,10 @@ def controls() -> str:
     return "\n".join(lines)
 
 
-def by_language() -> str:
+def by_language(folder: str = "xling", system: str = DEFAULT) -> str:
     """The default's mean gain where `lite` knows both languages, and where it does not."""
-    _, cells = _matrix()
-    own = cells[cells["system"] == DEFAULT]
+    _, cells = _matrix(folder)
+    own = cells[cells["system"] == system]
     lines = []
     for title, finnish in (("languages that `lite` knows", False), ("Finnish on one side", True)):
         means = own[own["finnish"] == finnish].groupby("setup", observed=True)["gain"]
@@ -124,26 +127,30 @@ def by_language() -> str:
 
 
 def summary() -> str:
-    """Mean P@1 of the space alone and of the default, by seeds and by what `lite` knows."""
+    """Mean P@1 by space, seeds and what `lite` knows: of the space alone and of the default."""
     _, cells = _matrix()
-    wide = cells.pivot_table(
-        "p@1", ["setup", "finnish", "cell"], "system", observed=True
-    ).reset_index()
+    wide = cells.assign(method=cells["space"]).pivot_table(
+        "p@1", ["setup", "finnish", "method", "cell"], "system", observed=True
+    )
     rows = [
         {
             "seeds": setup,
             "languages": "with Finnish" if finnish else "English, French, Russian",
+            "name": SPACES[space] + ", the default" * (space == "twoview"),
             "setups": len(one),
             "space": one["space"].mean(),
             "own": one[DEFAULT].mean(),
             "won": int((one[DEFAULT] > one["space"]).sum()),
         }
-        for (setup, finnish), one in wide.groupby(["setup", "finnish"], observed=True)
+        for (setup, finnish, space), one in wide.groupby(
+            ["setup", "finnish", "method"], observed=True
+        )
     ]
     columns = {
         "seeds": "{seeds}",
         "languages": "{languages}",
-        "space alone, P@1": "{space:.1f}",
+        "space": "{name}",
+        "alone, P@1": "{space:.1f}",
         "reranked, P@1": "{own:.1f}",
         "better in": "{won} of {setups}",
     }
@@ -160,15 +167,19 @@ def units_run() -> str:
         for (setup, space), found in pairs
     ]
     table = _table(rows, {"seeds": "{setup}", "space": "{space}", "pairs": "{pairs}"})
-    return f"{len(units)} of its 60 units are finished:\n\n{table}"
+    return f"{len(units)} of its 72 units are finished:\n\n{table}"
 
 
 SECTIONS: dict[Path, dict[str, Callable[[], str]]] = {
     README: {"summary": summary},
     PAGE: {
         "spaces": spaces,
+        "matrix": summary,
         "setups-won": setups_won,
         "by-language": by_language,
+        "held-out": partial(setups_won, "held-out"),
+        "setups-won-before": partial(setups_won, BEFORE),
+        "by-language-before": partial(by_language, BEFORE, DEFAULT_BEFORE),
         "controls": controls,
         "units-run": units_run,
         "ablations": ablations,

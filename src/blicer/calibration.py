@@ -39,6 +39,9 @@ FEWEST_TO_BEND = 100
 FEWEST_TO_PROMISE = 20  # held-out words that a precision is promised on
 Bend = tuple[float, float, float]
 STRAIGHT: Bend = (0.0, 1.0, 1.0)
+# Share of the distance to the usual log odds that is kept where nobody has checked the pairs: they
+# are right and wrong more clearly than others.
+UNCHECKED = 0.35
 SAFETY = 1.0  # standard errors that a promised precision is kept below the observed one
 # Words that seeds say nothing of get less confidence than their scores have.
 LETTER, WITH_DIGITS, FOREIGN = 0.3, 0.1, 0.4
@@ -147,6 +150,16 @@ class Calibration:
     def likely(self) -> float:
         """The confidence from which on a translation after the best is worth listing."""
         return self.reliability.likely if self.reliability is not None else 0.5
+
+    def unchecked(self, rates: tuple[float, float]) -> Calibration:
+        """The same for a fit on pairs that nobody has checked: less sure, and without promises.
+
+        ``rates``: share of words of each direction whose best candidate is right.
+        """
+        usual = np.log(np.clip(rates, 1e-3, 1 - 1e-3)) - np.log1p(-np.clip(rates, 1e-3, 1 - 1e-3))
+        forward, backward = ((1 - UNCHECKED) * usual).tolist()
+        bends = (forward, UNCHECKED, UNCHECKED), (backward, UNCHECKED, UNCHECKED)
+        return replace(self, bends=bends, reliability=None)
 
     def check(self, scores: int) -> None:
         """A calibration that was not fitted on so many scores a candidate raises."""

@@ -20,7 +20,7 @@ from rich.table import Table
 from blicer import metrics
 from blicer.breakdown import GROUPS, word_groups
 from blicer.errors import InputError, expect, needed
-from blicer.lexicon import Lexicon, Vocabulary, find_words, html_table
+from blicer.lexicon import Lexicon, Vocabulary, check_columns, find_words, html_table
 from blicer.metrics import FIGURES, Answers, Bin
 
 Floats = NDArray[np.float64]
@@ -396,6 +396,7 @@ def evaluate(
         raise InputError(f"min_confidence={min_confidence}: expected a number from 0 to 1")
     if not len(lexicon):
         raise InputError("the test dictionary is empty")
+    check_columns(lexicon, system.source, system.target, "the test dictionary")
     settings = Settings(bootstrap, seed, min_confidence)
     return Evaluation(
         forward=_evaluate_direction(system, lexicon, False, settings),

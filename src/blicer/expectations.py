@@ -68,7 +68,8 @@ def lines(report: dict[str, dict[str, Any]], names: tuple[str, str]) -> list[str
                 f"expected P@1 {one} to {other}: {100 * found['precision']:.0f} % "
                 f"({100 * low:.0f} to {100 * high:.0f}; the space alone "
                 f"{100 * found['space_alone']:.0f} %, right word among the candidates "
-                f"{100 * found['among_candidates']:.0f} %), on {found['words']} held-out seed words"
+                f"{100 * found['among_candidates']:.0f} %), for words like the {found['words']} "
+                "seed words held out; rarer words do worse"
             )
     return said
 

@@ -266,6 +266,22 @@ def _checked(pair: object) -> Pair:
     raise InputError(f"{pair!r} is not a word pair; expected two words that are not empty")
 
 
+def check_columns(
+    pairs: Lexicon, source: Vocabulary, target: Vocabulary, name: str
+) -> tuple[int, int]:
+    """How many pairs both vocabularies hold, and how many the other way round.
+
+    Columns that are clearly swapped raise ``InputError``; ``name``: of what they are columns of.
+    """
+    found, swapped = (len(one.indices(source, target)) for one in (pairs, pairs.reverse()))
+    if swapped > 2 * found > 0:  # names that both languages share are found either way
+        raise InputError(
+            f"the columns of {name} are swapped: {found} of {len(pairs)} pairs are in the "
+            f"vocabularies as they stand, {swapped} the other way round"
+        )
+    return found, swapped
+
+
 # Index pairs
 
 

@@ -126,7 +126,9 @@ class Prepared:
         mixture = choose(self.held_out, self.config, checked=not self.notes)
         calibration = None
         if self.held_out is not None:
-            calibration = fit_confidence(self.held_out, mixture, self.absent, self.config.seed)
+            calibration = fit_confidence(
+                self.held_out, mixture, self.absent, self.config.seed, checked=not self.notes
+            )
         found: dict[str, Any] = {}
         if self.held_out is not None and calibration is not None and not self.notes:
             space = self.fitted.space
@@ -586,9 +588,25 @@ def choose(view: HeldOutView | None, config: Config, *, checked: bool = True) ->
 
 
 def fit_confidence(
-    view: HeldOutView, mixture: Mixture, absent: tuple[Absent, Absent], seed: int
+    view: HeldOutView,
+    mixture: Mixture,
+    absent: tuple[Absent, Absent],
+    seed: int,
+    *,
+    checked: bool = True,
 ) -> Calibration:
-    """The calibration of held-out words, which counts in how often words have no translation."""
+    """The calibration of held-out words, which counts in how often words have no translation.
+
+    ``checked``: whether the held-out pairs are seeds, not the space's own findings.
+    """
     shares = [one.share(view.queries) for one in absent]
     lacking = np.where(view.backward, shares[1], shares[0])
-    return calibrate(mixture.scored(view), view.is_gold, lacking, seed=seed)
+    scored = mixture.scored(view)
+    fitted = calibrate(scored, view.is_gold, lacking, seed=seed)
+    if checked:
+        return fitted
+    right = view.is_gold[np.arange(len(lacking)), scored.mixed.argmax(axis=1)] * (1 - lacking)
+    forward, backward = (
+        float(right[way].mean()) if way.any() else 0.5 for way in (~view.backward, view.backward)
+    )
+    return fitted.unchecked((forward, backward))

@@ -272,8 +272,13 @@ class Translator:
             raise InputError(
                 f"a precision of {precision} is asked for; expected one between 0 and 1"
             )
-        if self.calibration is None or self.calibration.reliability is None:
+        if self.calibration is None:
             raise InputError(f"{_UNCALIBRATED}, so no precision can be promised: {_TRAIN_AGAIN}")
+        if self.calibration.reliability is None:
+            raise InputError(
+                "no precision can be promised, because the confidences rest on no checked pair: "
+                "train with seed pairs (some hundreds)"
+            )
         return self.calibration.reliability.threshold(precision)
 
     def check_request(self, words: Sequence[str], k: int, min_confidence: float | None) -> None:

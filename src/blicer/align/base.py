@@ -28,7 +28,7 @@ from blicer.embeddings import Embeddings
 from blicer.encoders.loading import encoder_version
 from blicer.errors import InputError, expect
 from blicer.files import digest
-from blicer.lexicon import Lexicon
+from blicer.lexicon import Lexicon, check_columns
 from blicer.progress import note
 from blicer.stage_cache import stage, stage_folder
 
@@ -238,13 +238,7 @@ def seed_indices(source: Embeddings, target: Embeddings, seeds: Lexicon) -> Pair
     if len(seeds) == 0:
         raise InputError("the seed dictionary is empty; expected at least one pair")
     pairs = seeds.indices(source, target, repeated=True)
-    found = len(np.unique(pairs, axis=0))
-    swapped = len(seeds.reverse().indices(source, target))
-    if swapped > 2 * found > 0:  # names that both languages share are found either way
-        raise InputError(
-            f"the columns of the seeds are swapped: {found} of {len(seeds)} pairs are in the "
-            f"vocabularies as they stand, {swapped} the other way round"
-        )
+    found, swapped = check_columns(seeds, source, target, "the seeds")
     if found >= FEW * len(seeds) and found > 0:
         if found < len(seeds):
             note(f"{len(seeds) - found} of {len(seeds)} seed pairs are not in the vocabularies")

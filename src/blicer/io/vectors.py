@@ -55,7 +55,7 @@ _DICTIONARY = {
     "unreadable": ("line", "that could not be read"),
     "header": ("", "the first line was taken for a header"),
     "comment": ("line", "beginning with # taken for comments (\\# begins a word with it)"),
-    "repeated": ("repeated pair", "kept once (the fit of a map counts them as often as listed)"),
+    "repeated": ("repeated pair", "kept once (maps weigh them by how often they are listed)"),
     "extra_column": ("line", "with further columns, which were not read"),
     "separator": (
         "target",

@@ -24,7 +24,8 @@ from typing import Any
 from blicer.errors import BlicerError, FileError, InputError
 from blicer.files import followed
 from blicer.lexicon import Lexicon
-from blicer.serve.lookup import Lookup
+from blicer.progress import note
+from blicer.serve.lookup import LEAVE, Lookup
 from blicer.serve.store import Store, beside
 from blicer.translator import Translator, read_translator
 
@@ -65,6 +66,7 @@ class Learner:
         self._lookup, self._use = lookup, use
         self._lock = threading.Lock()
         self._process: subprocess.Popen[str] | None = None
+        self._thread: threading.Thread | None = None
         self._before: Lookup | None = None
         self._expected_before: Any = None
         self._state, self._message, self._progress = "idle", "", 0.0
@@ -106,10 +108,13 @@ class Learner:
         self._begin("going back", self._go_back)
 
     def stop(self) -> None:
-        """End a training that is going on; nothing of it is kept."""
+        """End a training that is going on, and say what became of it; other work is finished."""
         process = self._process
         if process is not None and process.poll() is None:
             process.terminate()
+            note("learning was interrupted: the translator is as it was; every decision is kept")
+        if self._thread is not None:
+            self._thread.join(LEAVE)
 
     def report(self) -> dict[str, Any]:
         """How far it is, and what the last learning changed as far as that is computed."""
@@ -167,7 +172,8 @@ class Learner:
             else:
                 self._state, self._message, self._progress = "done", said, 1.0
 
-        threading.Thread(target=guarded, daemon=True, name="blicer-learning").start()
+        self._thread = threading.Thread(target=guarded, daemon=True, name="blicer-learning")
+        self._thread.start()
 
     def _learn(self, job: dict[str, Any]) -> str:
         self._train(job)

@@ -32,6 +32,7 @@ from blicer.translator import Ranking, Translator
 WORDS_A_STEP = 16  # of the dictionary: so long a request may have to wait
 MOST_RANKINGS = 50_000  # that are kept, at about 1.5 kB
 MOST_ENTRIES = 2_000
+LEAVE = 30.0  # seconds that the job at hand may take when the server stops
 MOST_TOGETHER = 256  # words of waiting requests that are ranked together
 BACK = 100  # ranks on the way back that are told apart
 NEAR = 10
@@ -138,8 +139,11 @@ class Worker(threading.Thread):
         return self._jobs.qsize()
 
     def stop(self) -> None:
+        """Finish the job at hand; a thread that computes while Python ends would abort it."""
         self._stopped = True
         self.submit(lambda: None)
+        if self.is_alive():
+            self.join(LEAVE)
 
     def run(self) -> None:
         while not self._stopped:
