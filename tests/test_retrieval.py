@@ -221,6 +221,7 @@ def test_limit_keeps_to_frequent_candidates_but_not_their_hubness(
 def test_search_for_more_than_there_is_returns_all() -> None:
     found = Retriever(np.eye(3), np.eye(3)).search(50)
     assert found.indices.shape == (3, 3)
+    assert Retriever(np.eye(3), np.eye(3)).search(1).indices.tolist() == [[0], [1], [2]]
 
 
 def test_identical_candidates_are_ordered_by_frequency() -> None:
