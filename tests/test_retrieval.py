@@ -280,6 +280,8 @@ def test_no_query_gives_no_answer() -> None:
         ({"source": np.eye(3), "target": np.eye(3), "k_csls": 0}, "k_csls is 0"),
         ({"source": np.eye(3), "target": np.eye(3), "memory_gb": 0}, "memory_gb is 0"),
         ({"source": np.ones(3), "target": np.eye(3)}, "expected a table of rows"),
+        ({"source": np.full((2, 3), np.nan), "target": np.eye(3)}, "NaN or infinity"),
+        ({"source": np.eye(3), "target": np.full((2, 3), np.inf)}, "NaN or infinity"),
         ({"source": np.eye(3), "target": np.eye(3), "device": "tpu9"}, "device 'tpu9'"),
     ],
 )
@@ -298,3 +300,5 @@ def test_bad_searches_are_named() -> None:
         retriever.gold_ranks([0], [[]])
     with pytest.raises(InputError, match="k is 0"):
         retriever.search(0)
+    with pytest.raises(InputError, match="2 source and 1 target"):
+        retriever.score([0, 1], [2])
