@@ -28,10 +28,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import hypothesis.extra.numpy  # noqa: F401 (for every child, as torch)
+import hypothesis.extra.numpy
+import pandas
 import parso
 import pytest
-import torch  # noqa: F401
+import transformers
 from cosmic_ray.ast import ast_nodes, get_ast
 from cosmic_ray.mutating import mutate_code
 from cosmic_ray.operators.operator import Operator
@@ -46,10 +47,11 @@ MODULES = {  # and the tests that cover them
     "calibration": "calibration mutants",
     "crossencoder/scoring": "earlyexit scoring mutants",
     "align/resume": "resume",
-    "stage_cache": "stage_cache dictionary",
+    "stage_cache": "stage_cache",
     "pages": "report_parts",
     "files": "files mutants",
 }
+READY = (hypothesis, pandas, transformers.BertModel)  # that a child need not import
 LEFT_ALONE = ("string", "import_from", "import_name")
 HANG_SECONDS = 40  # of computing; the tests of a module take 20 at most
 
