@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from blicer import calibration
 from blicer.align.space import Space
 from blicer.calibration import (
     FOREIGN,
@@ -17,6 +18,7 @@ from blicer.calibration import (
     Calibration,
     Reliability,
     Scored,
+    bend_to,
     calibrate,
     doubts,
     features,
@@ -197,6 +199,61 @@ def test_it_survives_a_dictionary() -> None:
         Calibration.from_dict({**calibration.to_dict(), "intercept": float("nan")})
 
 
+@pytest.mark.parametrize("bends", [((0.0, 1.0, 1.0), (0.4, 0.5, 2.0)), ((0.2, 2.0, 0.0),) * 2])
+def test_confidence_by_a_plain_loop(bends: tuple[tuple[float, float, float], ...]) -> None:
+    """A logistic curve for all candidates; of the best, bent by its own direction's bend."""
+    rng = np.random.default_rng(0)
+    asked = Scored(rng.random((6, 4)), rng.random((6, 4, 2)), np.arange(6) % 3 == 0)
+    known = features(asked)
+    weights = rng.normal(size=known.shape[2])
+    calibration = Calibration(0.3, tuple(weights), bends)  # type: ignore[arg-type]
+    calibration.check(2)
+    found = calibration.confidence(asked)
+    for word in range(6):
+        for candidate in range(4):
+            chance = 1 / (1 + np.exp(-0.3 - known[word, candidate] @ weights))
+            if candidate == asked.mixed[word].argmax():
+                a, b, c = bends[int(asked.backward[word])]
+                odds = np.exp(a) * chance**b / (1 - chance) ** c
+                chance = odds / (1 + odds)
+            assert found[word, candidate] == pytest.approx(chance, rel=1e-6)
+    with pytest.raises(InputError, match=f"has {len(weights)} coefficients"):
+        calibration.check(3)
+
+
+def test_a_bend_is_found_again() -> None:
+    """Chances drawn from a known curve of beta calibration; rows of weight 0 say nothing."""
+    rng = np.random.default_rng(0)
+    stated = rng.random((2, 20_000))
+    true = 1 / (1 + np.exp(-(-0.5 + 0.8 * np.log(stated) - 0.3 * np.log1p(-stated))))
+    right = (rng.random(stated.shape) < true).astype(float)
+    weights = np.ones(stated.shape)
+    right[1], weights[1] = 1.0, 0.0
+    found = calibration._bend(stated, right, weights)
+    np.testing.assert_allclose(bend_to(stated[0], found), true[0], atol=0.02)
+    assert calibration._bend(stated[:, :99], right[:, :99], weights[:, :99]) == STRAIGHT
+    assert calibration._bend(stated[:, :100], right[:, :100], weights[:, :100]) != STRAIGHT
+    # A curve that falls would turn the order round.
+    assert calibration._bend(stated, 1.0 * (rng.random(stated.shape) > stated), weights) == STRAIGHT
+    assert bend_to(stated, STRAIGHT) is stated
+    assert np.isfinite(bend_to(np.array([0.0, 1.0]), found)).all()
+
+
+def test_a_hidden_candidate_stands_behind_all_others() -> None:
+    one = Scored(np.array([[0.1, 0.9, 0.5]]), np.zeros((1, 3, 1)), np.zeros(1, bool))
+    hidden = one.hiding(np.array([[False, True, False]]))
+    assert hidden.mixed[0].argsort().tolist() == [1, 0, 2]
+    assert hidden.mixed[0, [0, 2]].tolist() == [0.1, 0.5]
+
+
+def test_the_least_confidence_that_keeps_a_promise() -> None:
+    curve = ((0.9, 0.95, 0.1), (0.7, 0.8, 0.4), (0.5, 0.85, 0.6), (0.2, 0.3, 1.0))
+    found = Reliability((), 0.0, curve)
+    assert [found.threshold(one) for one in (0.95, 0.85, 0.81, 0.8, 0.3)] == [
+        *(0.9, 0.5, 0.5, 0.5, 0.2)
+    ]
+
+
 def test_shapes_must_fit() -> None:
     with pytest.raises(InputError, match="do not fit"):
         calibrate(scored(np.zeros((2, 3))), np.zeros((2, 2), bool), np.zeros(2))
@@ -221,6 +278,13 @@ def test_rarer_words_lack_translations_more_often() -> None:
     level = Absent.of_seeds(Lexicon(here), source, target).share(np.arange(1000))
     np.testing.assert_allclose(level, 61 / 310)
     assert Absent().share(np.array([3, 30_000])).tolist() == pytest.approx([0.1, 0.1])
+    assert Absent.of_seeds(Lexicon([("no", "t0")]), source, target) == Absent()
+    ranks = np.array([0, 10, 10_000])
+    for share, expected in ((0.25, 0.25), (0.0, 0.01), (1.0, 0.9)):
+        np.testing.assert_allclose(Absent.of_share(share).share(ranks), expected, rtol=1e-6)
+    rising = Absent(-3.0, 0.5).share(ranks)
+    np.testing.assert_allclose(rising[1], 1 / (1 + np.exp(3) / np.sqrt(11)))
+    assert rising[0] < rising[1] < rising[2]
 
 
 def test_what_seeds_say_nothing_of() -> None:

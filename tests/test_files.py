@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import errno
+import gzip
+import hashlib
+import json
 import os
 import subprocess
 import sys
@@ -12,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from blicer import files
 from blicer.errors import FileError
 from blicer.files import (
     atomic_folder,
@@ -20,8 +24,11 @@ from blicer.files import (
     check_writable,
     file_sha256,
     locked,
+    open_descriptor,
+    open_output,
     read_json,
     read_marker,
+    write_json,
     write_marker,
 )
 
@@ -107,6 +114,60 @@ def test_a_folder_that_cannot_be_replaced_is_found_before_the_work(
             check_writable(here)
 
 
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [
+        *(("-", 1), ("/dev/stdout", 1), ("/dev/stderr", 2), ("/dev/fd/7", 7)),
+        *(("/proc/self/fd/12", 12), ("/dev/null", None), ("a-", None), ("--", None)),
+    ],
+)
+def test_names_of_open_files(name: str, number: int | None) -> None:
+    assert open_descriptor(name) == number
+
+
+def test_what_is_written_to_open_files_comes_out_there(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("-", "/dev/stderr"):
+        check_writable(name)
+        with open_output(name) as file:
+            file.write(f"to {name}")
+    assert capfd.readouterr() == ("to -", "to /dev/stderr")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("ending", ["tsv", "tsv.gz", "tsv.zst"])
+def test_an_output_is_the_same_bytes_whenever_it_is_written(tmp_path: Path, ending: str) -> None:
+    text = "кот\tchat\n" * 1000 + "half \ud83d\r\n"
+    for name in ("one", "two"):
+        path = tmp_path / f"{name}.{ending}"
+        with open_output(path) as file:
+            file.write(text)
+        os.utime(path, (0, 0))
+    content = path.read_bytes()
+    assert content == (tmp_path / f"one.{ending}").read_bytes()
+    if ending == "tsv.gz":
+        content = gzip.decompress(content)
+    if ending == "tsv.zst":
+        import pyarrow
+
+        with pyarrow.CompressedInputStream(str(path), "zstd") as stream:
+            content = stream.read()
+    assert content.decode() == text.replace("\ud83d", "?")
+
+
+def test_an_error_names_the_place_that_was_asked_for(tmp_path: Path) -> None:
+    with pytest.raises(FileError) as caught, atomic_folder(tmp_path / "out") as folder:
+        raise FileError(folder / "inside" / "a.json", "is not well")
+    assert caught.value.path == tmp_path / "out" / "inside" / "a.json"
+    assert "is not well" in str(caught.value)
+    with pytest.raises(FileError) as caught, atomic_folder(tmp_path / "out"):
+        raise FileError(tmp_path / "elsewhere", "is not well")
+    assert caught.value.path == tmp_path / "elsewhere"
+    assert not list(tmp_path.iterdir())
+
+
 # -- one writer at a time --------------------------------------------------------------------------
 
 HOLDER = """
@@ -139,7 +200,20 @@ def test_a_second_writer_is_refused_until_the_first_is_gone(
     holder.kill()  # leaves the lock file behind, but not the lock
     holder.wait()
     with locked(path), locked(path):
-        pass
+        refused: list[FileError] = []
+
+        def second() -> None:  # another thread of this process is another writer
+            try:
+                with locked(path):
+                    pass
+            except FileError as error:
+                refused.append(error)
+
+        thread = threading.Thread(target=second)
+        thread.start()
+        thread.join()
+        assert len(refused) == 1
+    assert not list(tmp_path.iterdir())
     with locked("-"):  # standard output
         assert not list(tmp_path.iterdir())
 
@@ -193,6 +267,43 @@ def test_every_changed_bit_is_found(tmp_path: Path) -> None:
     (folder / "large").unlink()
     with pytest.raises(FileError, match="large: is missing"):
         read_marker(folder, "mark.json", "f", 1, "ours")
+
+
+def test_a_folder_that_is_not_what_was_asked_for(tmp_path: Path) -> None:
+    folder = sealed(tmp_path)
+    for place, format, version, said in (
+        (tmp_path / "none", "f", 1, "does not exist"),
+        (tmp_path, "f", 1, "there is no mark.json"),
+        (folder, "g", 1, "expected format 'g'"),
+        (folder, "f", 2, "has version 1; this blicer reads version 2"),
+    ):
+        with pytest.raises(FileError, match=said):
+            read_marker(place, "mark.json", format, version, "ours")
+    listed = json.loads((folder / "mark.json").read_text())
+    assert listed["files"] == ["inside", "large"]
+    assert listed["sha256"] == {
+        name: hashlib.sha256((folder / name).read_bytes()).hexdigest()
+        for name in ("inside/small", "large")
+    }
+    for left_out in ({"seal"}, {"sha256"}):  # cut out by hand
+        write_json(folder / "mark.json", {k: v for k, v in listed.items() if k not in left_out})
+        with pytest.raises(FileError, match=r"mark.json: is damaged"):
+            read_marker(folder, "mark.json", "f", 1, "ours")
+    write_json(folder / "mark.json", {"format": "f", "version": 1})  # of an older blicer
+    assert not read_marker(folder, "mark.json", "f", 1, "ours")["verified"]
+
+
+def test_only_the_last_states_are_remembered(
+    tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "_REMEMBERED", 3)
+    monkeypatch.setattr(files, "LARGE", 10)
+    for number in range(5):
+        (tmp_path / f"{number}").write_bytes(bytes(10 + number))
+        (tmp_path / f"small {number}").write_bytes(bytes(9))
+    write_marker(tmp_path, "mark.json", {"format": "f", "version": 1})
+    assert len(list((own_cache / "verified").iterdir())) == 3
+    assert read_marker(tmp_path, "mark.json", "f", 1, "ours")["verified"]
 
 
 def test_a_large_file_is_hashed_once_for_each_state(
@@ -296,6 +407,17 @@ def test_json_that_no_reader_can_bear_is_a_sentence(tmp_path: Path, text: str) -
     (tmp_path / "a.json").write_text(text)
     with pytest.raises(FileError, match=r"a.json: is not JSON"):
         read_json(tmp_path / "a.json")
+
+
+def test_json_of_any_size_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "LARGEST_TEXT", 10)
+    for text, fine in (("[1, 2, 3]\n", True), ("[1, 2, 3]\n ", False)):
+        (tmp_path / "a.json").write_text(text)
+        if fine:
+            assert read_json(tmp_path / "a.json") == [1, 2, 3]
+        else:
+            with pytest.raises(FileError, match="larger than"):
+                read_json(tmp_path / "a.json")
 
 
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:

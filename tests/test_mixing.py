@@ -7,8 +7,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from blicer.align.space import Space
+from blicer.embeddings import Embeddings
 from blicer.errors import InputError
-from blicer.mixing import RIDGE, Mixture, choose_weights, listwise_weights
+from blicer.mixing import (
+    RIDGE,
+    UNUSED,
+    USUAL,
+    CandidateScores,
+    Mixture,
+    choose_weights,
+    gold_marks,
+    listwise_weights,
+    score_candidates,
+)
+from blicer.training_pairs import Scaling
 
 
 def precision(parts: np.ndarray, gold: np.ndarray, weights: list[float]) -> float:
@@ -89,6 +102,91 @@ def test_a_signed_score_may_count_against_a_candidate() -> None:
 def test_without_a_gold_candidate_csls_stands_alone() -> None:
     parts = np.random.default_rng(0).random((4, 5, 3))
     assert listwise_weights(parts, np.zeros((4, 5), bool), [False] * 3).tolist() == [1, 0, 0]
+
+
+def test_a_score_that_says_next_to_nothing_is_left_out() -> None:
+    """Left out is what has less than a fiftieth of the largest weight, spreads taken together."""
+    left_out = 0
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        gold = np.eye(5, dtype=bool)[rng.integers(5, size=300)]
+        parts = rng.random((300, 5, 4)) * [1.0, 0.01, 5.0, 1.0]
+        parts[..., 0] += gold
+        parts[..., 1] += 0.005 * gold
+        found = listwise_weights(parts, gold, [False, False, False, True])
+        assert np.abs(found).sum() == pytest.approx(1)
+        standard = np.abs(found) * parts.reshape(-1, 4).std(axis=0)
+        assert (standard[standard > 0] >= UNUSED * standard.max()).all()
+        assert found[1] > found[0] > 0  # the narrower score has the larger factor
+        left_out += int((found == 0).sum())
+    assert left_out
+
+
+def test_weights_of_pairs_that_nobody_checked_are_the_usual_ones() -> None:
+    rng = np.random.default_rng(0)
+    parts, gold = rng.random((20, 5, 4)), rng.random((20, 5)) < 0.3
+    parts[..., 1] *= 10
+    parts[..., 3] = 0.5  # says nothing here
+    names = ["csls", "endings", "frequency-match", "cross-encoder"]
+    found = choose_weights(parts, gold, names, checked=False)
+    usual = [USUAL[name] / np.std(parts[..., place]) for place, name in enumerate(names[:3])]
+    expected = [*(one / sum(usual) for one in usual), 0.0]
+    assert list(found.weights.values()) == pytest.approx(expected)
+    assert found.precision == pytest.approx(precision(parts, gold, expected))
+    checked = choose_weights(parts, gold, names)
+    assert list(checked.weights.values()) != pytest.approx(expected, abs=0.01)
+    own = [*names[:3], "spelling"]  # no weight of it is usual
+    assert choose_weights(parts, gold, own, checked=False) == choose_weights(parts, gold, own)
+    silent = np.full((20, 5, 3), 0.5)
+    alone = choose_weights(silent, gold, ["csls", "static", "frequency"], checked=False)
+    assert list(alone.weights.values()) == [1, 0, 0]
+
+
+class Spy:
+    """A scorer that knows the numbers in words, and which pairs it was asked for."""
+
+    name = "spy"
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str]] = []
+
+    def score(self, source: list[str], target: list[str]) -> np.ndarray:
+        self.asked += zip(source, target, strict=True)
+        return np.array([int(x[1:]) + 100 * int(y[1:]) for x, y in self.asked], np.float32)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_every_scorer_scores_every_candidate(reverse: bool) -> None:
+    rng = np.random.default_rng(0)
+    space = Space(
+        Embeddings([f"s{i}" for i in range(9)], rng.normal(size=(9, 4)).astype(np.float32)),
+        Embeddings([f"t{i}" for i in range(7)], rng.normal(size=(7, 4)).astype(np.float32)),
+    )
+    queries, spy = np.array([4, 0, 6]), Spy()
+    found = score_candidates(space, Scaling(2.0, 1.0), [None, spy], queries, 3, reverse=reverse)
+    best = space.retriever.search(3, queries, reverse=reverse)
+    np.testing.assert_array_equal(found.indices, best.indices)
+    np.testing.assert_allclose(found.parts[..., 0], 2 * best.scores + 1, rtol=1e-6)
+    assert not found.parts[..., 1].any()
+    for row, query in enumerate(queries):
+        for column, candidate in enumerate(best.indices[row]):
+            x, y = (candidate, query) if reverse else (query, candidate)
+            assert found.parts[row, column, 2] == x + 100 * y
+    assert len(spy.asked) == 9
+    golds = [best.indices[0, 1:], np.array([], int), np.array([99, *best.indices[2, :1]])]
+    expected = [[False, True, True], [False] * 3, [True, False, False]]
+    assert gold_marks(found, golds).tolist() == expected
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_score_without_weight_tells_confidence_nothing(reverse: bool) -> None:
+    parts = np.random.default_rng(0).random((2, 3, 3))
+    mixture = Mixture({"csls": 0.75, "x": 0.0, "frequency": -0.25})
+    view = CandidateScores(np.arange(2), np.zeros((2, 3), int), parts)
+    found = mixture.scored(view, reverse=reverse)
+    np.testing.assert_allclose(found.mixed, 0.75 * parts[..., 0] - 0.25 * parts[..., 2])
+    np.testing.assert_array_equal(found.parts, parts * [1, 0, 1])
+    assert found.backward.tolist() == [reverse] * 2
 
 
 def test_the_middle_of_the_plateau_is_taken() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import statistics
+from html.parser import HTMLParser
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -12,7 +14,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from blicer.benchmark.cells import holm, main_cells, read, setup_order, tally
-from blicer.pages import Strong, fill, html_cell, markdown
+from blicer.pages import (
+    Strong,
+    environment,
+    fill,
+    html_cell,
+    markdown,
+    number_columns,
+    plural,
+    render,
+    table_rows,
+)
 from report_outcomes import outcome, write_units
 
 
@@ -175,3 +187,79 @@ def test_texts_are_shown_as_they_are():
     assert markdown(Strong("a")) == "**a**"
     assert html_cell("<b> (x & y)") == "&lt;b&gt; <small>(x &amp; y)</small>"
     assert html_cell(Strong("1")) == "<strong>1</strong>"
+    assert html_cell("1 (of 2)") == "1 <small>(of 2)</small>"
+
+
+HOSTILE = """<script>alert("1")</script> & 'x' | `y` (<i>z</i>)"""
+
+
+class Seen(HTMLParser):
+    """What a browser would make of a text: its tags and its characters."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.text = ""
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self.tags.append(tag)
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+@given(st.text() | st.just(HOSTILE), st.booleans())
+def test_no_text_of_a_cell_is_markup(text, bold):
+    seen = Seen(html_cell(Strong(text) if bold else text))
+    assert set(seen.tags) <= {"small", "strong"}
+    plain = text.replace("\r\n", "\n").replace("\r", "\n")
+    assert "".join(seen.text.split()) == "".join(plain.split())
+    assert ("strong" in seen.tags) == bold
+
+
+def test_cells_of_templates_are_escaped():
+    template = environment().from_string("{{ text|cell }}")
+    assert Seen(template.render(text=HOSTILE)).tags == ["small"]
+    with pytest.raises(Exception, match=r"undefined|Undefined"):
+        template.render(txt=HOSTILE)
+
+
+def test_a_picture_stands_inline():
+    svg = "<svg>é</svg>"
+    text = environment().from_string("{{ svg|inline }}").render(svg=svg)
+    assert base64.b64decode(text).decode() == svg
+    with pytest.raises(Exception, match="no such template"):
+        render("no such template")
+
+
+def test_rows_that_share_a_title_have_it_once():
+    frame = pd.DataFrame({"pair": ["en-fr", "en-fr", "en-ru"], "p": [0.5, None, 1.0]})
+    rows = table_rows(frame, {"P@1": "{p:.1f}", "pair": "to {pair}"}, above="{pair}")
+    assert rows == [
+        ("en-fr", ["0.5", "to en-fr"]),
+        ("", ["–", "to en-fr"]),
+        ("en-ru", ["1.0", "to en-ru"]),
+    ]
+    assert table_rows([{"a": "x {y}", "b": "2"}]) == [("", ["x {y}", "2"])]
+    assert number_columns(rows) == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("texts", "numbers"),
+    [
+        (["1,234.5", "−2", "+0.5", "–", ""], True),
+        (["12.0 ± 3", "<0.01"], True),
+        (["1", "one"], False),
+        (["a 1"], False),
+    ],
+)
+def test_columns_of_numbers(texts, numbers):
+    assert number_columns([("", [text]) for text in texts]) == [numbers]
+
+
+def test_one_and_many():
+    assert plural(1, "pair") == "1 pair"
+    assert plural(0, "pair") == "0 pairs"
+    assert plural(1234, "entry", "entries") == "1,234 entries"

@@ -90,3 +90,58 @@ def test_a_damaged_state_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert Progress(tmp_path, "a run").resume() is None
     file.write_bytes(content[:40])
     assert Progress(tmp_path, "a run").resume() is None
+
+
+def test_a_state_is_kept_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(resume.time, "monotonic", lambda: now)
+    kept = Progress(tmp_path, "a run", torch.zeros(2))
+    for now, step in ((100.5, None), (111.0, 1), (112.0, 1), (122.0, 3)):
+        kept.keep({"x": torch.ones(1)}, {"step": int(now > 120) * 2 + 1})
+        found = Progress(tmp_path, "a run", torch.zeros(2)).resume()
+        assert (found[1]["step"] if found else None) == step
+    assert Progress(tmp_path, "a run", torch.ones(2)).resume() is None
+    kept.done()
+    kept.done()
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_a_folder_nothing_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(resume, "SECONDS", 0.0)
+    nowhere = Progress(None, "a run")
+    nowhere.keep({"x": torch.ones(1)}, {})
+    assert nowhere.resume() is None
+    nowhere.done()
+    assert not list(tmp_path.iterdir())
+
+
+def test_values_and_tensors_of_different_moments_are_no_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resume, "SECONDS", 0.0)
+    kept = Progress(tmp_path, "a run")
+    kept.keep({"x": torch.arange(4)}, {"step": 3})
+    (file,) = tmp_path.iterdir()
+    content = file.read_bytes()
+    assert content.count(b'step\\": 3') == 1
+    file.write_bytes(content.replace(b'step\\": 3', b'step\\": 4'))
+    assert Progress(tmp_path, "a run").resume() is None
+    for names in (["x", "y"], ["y", "x"]):  # order tells nothing
+        kept.keep({name: torch.full((2,), ord(name)) for name in names}, {"step": 5})
+        found = Progress(tmp_path, "a run").resume()
+        assert found is not None
+        assert found[0]["y"].tolist() == [ord("y")] * 2
+
+
+def test_a_state_that_cannot_be_written_stops_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, said = 100.0, []
+    monkeypatch.setattr(resume.time, "monotonic", lambda: now)
+    monkeypatch.setattr(resume, "note", said.append)
+    (tmp_path / "work").write_text("in the way")
+    kept = Progress(tmp_path / "work", "a run")
+    for now in (111.0, 112.0, 122.0):  # noqa: B007
+        kept.keep({"x": torch.ones(1)}, {})
+    assert len(said) == 2

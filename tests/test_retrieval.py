@@ -221,6 +221,7 @@ def test_limit_keeps_to_frequent_candidates_but_not_their_hubness(
 def test_search_for_more_than_there_is_returns_all() -> None:
     found = Retriever(np.eye(3), np.eye(3)).search(50)
     assert found.indices.shape == (3, 3)
+    assert Retriever(np.eye(3), np.eye(3)).search(1).indices.tolist() == [[0], [1], [2]]
 
 
 def test_identical_candidates_are_ordered_by_frequency() -> None:
@@ -279,6 +280,8 @@ def test_no_query_gives_no_answer() -> None:
         ({"source": np.eye(3), "target": np.eye(3), "k_csls": 0}, "k_csls is 0"),
         ({"source": np.eye(3), "target": np.eye(3), "memory_gb": 0}, "memory_gb is 0"),
         ({"source": np.ones(3), "target": np.eye(3)}, "expected a table of rows"),
+        ({"source": np.full((2, 3), np.nan), "target": np.eye(3)}, "NaN or infinity"),
+        ({"source": np.eye(3), "target": np.full((2, 3), np.inf)}, "NaN or infinity"),
         ({"source": np.eye(3), "target": np.eye(3), "device": "tpu9"}, "device 'tpu9'"),
     ],
 )
@@ -297,3 +300,5 @@ def test_bad_searches_are_named() -> None:
         retriever.gold_ranks([0], [[]])
     with pytest.raises(InputError, match="k is 0"):
         retriever.search(0)
+    with pytest.raises(InputError, match="2 source and 1 target"):
+        retriever.score([0, 1], [2])

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from blicer import stage_cache
 from blicer.encoders.loading import encoder_version
-from blicer.stage_cache import log_stages, stage
+from blicer.errors import FileError
+from blicer.stage_cache import ArrayCache, log_stages, stage, stage_folder, work_folder
 from tiny_models import tiny_encoder
 
 
@@ -38,3 +42,79 @@ def test_an_encoder_is_told_by_its_files(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("HOME", str(tmp_path))
     assert encoder_version("~/two") == version
     assert encoder_version("lite")
+
+
+# -- the folder of unfinished work ----------------------------------------------------------------
+
+
+def test_a_work_folder_holds_stages_and_nothing_else(tmp_path: Path) -> None:
+    folder = work_folder(tmp_path / "en-fr")
+    assert folder == tmp_path / "en-fr.work"
+    for kind in ("space", "rounds", "reranker", "c2"):
+        made = stage_folder(folder, kind, "some", ["inputs"])
+        made.mkdir(parents=True)
+        made.with_name(f".{made.name}.12.part").mkdir()
+        made.with_suffix(".progress").touch()
+        assert made != stage_folder(folder, kind, "some", ["other"])
+    assert work_folder(tmp_path / "en-fr") == folder
+    for strange in ("thesis.txt", "space", "space-abc", f"mine-{'0' * 16}", "0" * 30):
+        (folder / strange).touch()
+        with pytest.raises(FileError, match=f"holds '{strange}'"):
+            work_folder(tmp_path / "en-fr")
+        (folder / strange).unlink()
+
+
+# -- arrays ---------------------------------------------------------------------------------------
+
+
+class Table:
+    """Rows that can be told apart, and which of them were computed."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[int, int]] = []
+
+    def __call__(self, start: int, stop: int) -> dict[str, np.ndarray]:
+        self.asked.append((start, stop))
+        rows = np.arange(start, stop)
+        return {"one": rows * 2.0, "two": np.stack([rows, -rows], axis=1)}
+
+
+def test_rows_are_computed_once_and_are_the_same_after(own_cache: Path) -> None:
+    table, whole = Table(), Table()(0, 9)
+    for count in (4, 2, 4, 9, 0, 9, 5):
+        cache = ArrayCache("scores", "key")  # as another process would
+        for name in ("a", "b"):
+            found = cache.rows(name, count, table)
+            assert found.keys() == whole.keys()
+            for key, rows in found.items():
+                assert rows.dtype == whole[key].dtype
+                np.testing.assert_array_equal(rows, whole[key][:count])
+    assert table.asked == [(0, 4), (0, 4), (4, 9), (4, 9)]
+    assert sorted(path.name for path in own_cache.rglob("*") if path.is_file()) == ["a", "b"]
+
+
+def test_a_file_that_cannot_be_written_is_said_once(
+    own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(stage_cache, "note", said.append)
+    (own_cache / "scores").write_text("in the way")
+    cache, table = ArrayCache("scores", "key"), Table()
+    for _ in range(2):
+        assert len(cache.rows("a", 3, table)["one"]) == 3
+    assert table.asked == [(0, 3), (0, 3)]
+    assert len(said) == 1
+
+
+def test_the_folders_used_last_are_kept(own_cache: Path) -> None:
+    kept = stage_cache.FOLDERS_KEPT
+    for number in range(kept):
+        ArrayCache("scores", f"{number}").rows("a", 1, Table())
+        os.utime(own_cache / "scores" / f"{number}", (number, number))
+    ArrayCache("scores", "1").rows("a", 1, Table())  # is used again
+    assert len(list((own_cache / "scores").iterdir())) == kept
+    ArrayCache("scores", "new").rows("a", 1, Table())
+    left = {path.name for path in (own_cache / "scores").iterdir()}
+    assert left == {"new", "1", *map(str, range(2, kept))}
+    ArrayCache("others", "new").rows("a", 1, Table())
+    assert left == {path.name for path in (own_cache / "scores").iterdir()}

@@ -144,6 +144,8 @@ class Retriever:
         """The score of each given (source, target) pair."""
         left = self._query_index(source_indices, len(self.source))
         right = self._query_index(target_indices, len(self.target))
+        if len(left) != len(right):
+            raise InputError(f"{len(left)} source and {len(right)} target words; expected as many")
         way = self._direction(measure, reverse=False)
         parts = []
         for some, others in zip(left.split(ROWS_AT_ONCE), right.split(ROWS_AT_ONCE), strict=True):
