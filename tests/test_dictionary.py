@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -378,6 +379,24 @@ def test_what_cannot_be_written_is_said_before(tmp_path: Path) -> None:
 
 
 # -- the command --------------------
+
+
+@pytest.mark.parametrize("ending", ["tsv", "xlsx"])
+def test_an_editor_s_work_is_not_replaced(tmp_path: Path, ending: str) -> None:
+    run, out = CliRunner(), tmp_path / f"d.{ending}"
+    Dictionary(ENTRIES).save(tmp_path / "d.jsonl")
+    again = ["export", str(tmp_path / "d.jsonl"), "--review", "-o", str(out)]
+    for _ in range(2):  # without a verdict it is replaced
+        assert run.invoke(app, again).exit_code == 0
+    Dictionary([replace(ENTRIES[0], verdict="reject"), *ENTRIES[1:]]).save(out, review=True)
+    before = out.read_bytes()
+    refused = run.invoke(app, again)
+    assert isinstance(refused.exception, InputError)
+    assert "editor" in str(refused.exception)
+    assert out.read_bytes() == before
+    # From the file itself the verdicts come along.
+    assert run.invoke(app, ["export", str(out), "-o", str(out)]).exit_code == 0
+    assert Dictionary.load(out).is_reviewed
 
 
 def test_a_dictionary_file_is_exported(tmp_path: Path) -> None:

@@ -303,6 +303,8 @@ REFUSED: list[tuple[str, bytes, dict[str, Any], int | None, list[str]]] = [
         None,
         ["gzip archive is broken or cut off"],
     ),
+    ("numpy", b"\x93NUMPY\x01\x00" + bytes(80), {}, None, ["is a NumPy array"]),
+    ("picture", b"\x89PNG\r\n\x1a\n" + bytes(80), {}, None, ["is a PNG image"]),
     ("vectors", VECTORS, {}, None, ["looks like word vectors", "50 numbers a line"]),
     ("vectors, gzip", gzip.compress(VECTORS), {}, None, ["looks like word vectors"]),
     ("wrong encoding said", "cat\tпёс\n".encode(), {"encoding": "ascii"}, 1, ["is not ascii"]),

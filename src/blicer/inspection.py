@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from blicer.errors import FileError, InputError
-from blicer.io.dictionary import looks_like_header, read_dictionary
+from blicer.io.dictionary import looks_like_header, other_kind, read_dictionary
 from blicer.io.streams import Stream
 from blicer.io.text import vector_columns
 from blicer.io.vectors import load, recognise_format
 from blicer.lexicon import Lexicon
 
 KINDS = ("vectors", "dictionary", "space", "translator")
-# What people hand in by mistake, by its first bytes.
-_OTHERS = {
-    rb"\x80[\x02-\x05]": "a Python pickle, which is never loaded: it could run any program",
-    rb"\x89PNG\r\n\x1a\n": "a PNG image",
-    rb"\xff\xd8\xff": "a JPEG image",
-    rb"%PDF-": "a PDF document",
-    rb"SQLite format 3\x00": "an SQLite database",
-    rb"\x7fELF": "a program",
-}
 _VECTOR_SUFFIXES = {".vec", ".bin", ".npy", ".npz", ".pt", ".safetensors"}
 
 
@@ -63,7 +53,7 @@ def kind_of(path: Path) -> str:
         raise FileError(path, "does not exist")
     with Stream(path) as stream:
         start = stream.start
-    if other := next((what for magic, what in _OTHERS.items() if re.match(magic, start)), None):
+    if other := other_kind(start):
         raise FileError(path, f"is {other}; expected {', '.join(KINDS[:-1])} or {KINDS[-1]}")
     if _VECTOR_SUFFIXES & set(path.suffixes[-2:]):
         return "vectors"

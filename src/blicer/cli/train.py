@@ -93,9 +93,10 @@ def align(
     for name, path in (("source_file", source), ("target_file", target)):
         # A name that is not UTF-8 can be opened but not written down.
         space.settings[name] = os.fsencode(path).decode("utf-8", "replace")
+    instead = ", in place of the space that was there" if output.exists() else ""
     space.save(output)
     shutil.rmtree(work, ignore_errors=True)
-    note(f"wrote {output}; next: blicer evaluate {output} TEST.tsv")
+    note(f"wrote {output}{instead}; next: blicer evaluate {output} TEST.tsv")
     for path in space.save_vec(export_vec) if export_vec is not None else []:
         note(f"wrote {path}")
     if as_json:

@@ -325,7 +325,7 @@ def export(
 
     Example: `blicer export en-fr.xlsx -o en-fr.ifo --source-language en --target-language fr`
     """
-    _check_output(output, format, as_json)
+    _check_output(output, format, as_json, sources)
     source = sources[0]
     if len(sources) == 1 and source.is_dir():
         loaded = blicer.Translator.load(source)
@@ -346,10 +346,21 @@ def export(
     _write(found, output, format, review, as_json)
 
 
-def _check_output(output: Path, format: str | None, as_json: bool) -> None:
+def _is_reviewed(path: Path) -> bool:
+    try:
+        return blicer.Dictionary.load(path).is_reviewed
+    except BlicerError:  # a format that only goes out, or another file
+        return False
+
+
+def _check_output(
+    output: Path, format: str | None, as_json: bool, sources: Sequence[Path] = ()
+) -> None:
     """Now, not after the work."""
     formats.check_output(output, format)
     check_writable(output)
+    if output.is_file() and output not in sources and _is_reviewed(output):
+        raise InputError(f"{output} holds an editor's work: choose another name, or remove it")
     if as_json and open_descriptor(output) == STANDARD_OUTPUT:
         raise InputError("--json and the dictionary cannot both go to standard output")
 

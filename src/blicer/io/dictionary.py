@@ -176,12 +176,31 @@ def _source_and_target(cells: list[str], delimiter: str) -> Pair:
     return source, target
 
 
+# What people hand in by mistake, by its first bytes.
+_OTHERS = {
+    rb"\x80[\x02-\x05]": "a Python pickle, which is never loaded: it could run any program",
+    rb"\x89PNG\r\n\x1a\n": "a PNG image",
+    rb"\xff\xd8\xff": "a JPEG image",
+    rb"%PDF-": "a PDF document",
+    rb"SQLite format 3\x00": "an SQLite database",
+    rb"\x7fELF": "a program",
+}
+
+
+def other_kind(start: bytes) -> str | None:
+    """What a file with these first bytes is, if it is neither vectors nor a dictionary."""
+    return next((what for magic, what in _OTHERS.items() if re.match(magic, start)), None)
+
+
 def read_text(path: Path, encoding: str | None) -> str:
     """The text without its byte-order mark; raises ``FileError`` for what is no dictionary."""
     with Stream(path) as stream:
         if stream.compression == "zip":
             raise FileError(path, "is a zip archive or an Excel workbook; save it as tab-separated")
         data = stream.read_all()
+    other = "a NumPy array" if data.startswith(b"\x93NUMPY") else other_kind(data[:16])
+    if other:
+        raise FileError(path, f"is {other}, not a dictionary")
     if dimension := vector_columns(data[: 1 << 16], fewest=12):
         raise FileError(path, f"looks like word vectors ({dimension} numbers a line)")
     try:
