@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -118,7 +119,8 @@ def main() -> int:
         for name in asked.commands.split(","):
             template, output = COMMANDS[name]
             command = [part.format(words=asked.words, out="disk/out") for part in template]
-            (home / "disk").mkdir(exist_ok=True)
+            shutil.rmtree(home / "disk", ignore_errors=True)  # what another command wrote
+            (home / "disk").mkdir()
             if (problem := call(command, home, roomy))[0]:
                 raise RuntimeError(problem[1])
             need = used(home / "disk")

@@ -128,6 +128,17 @@ def pieces(tmp_path_factory: pytest.TempPathFactory) -> Pieces:
     return Pieces(folder / PIECES)
 
 
+def test_the_same_vocabulary_is_the_same_file(tmp_path: Path) -> None:
+    """Or a training that was killed and went on would end with another folder."""
+    written = set()
+    for name in "abcd":
+        (tmp_path / name).mkdir()
+        shutil.copyfile(lite.HERE / TOKENIZER, tmp_path / name / TOKENIZER)
+        write_pieces(tmp_path / name)
+        written.add((tmp_path / name / PIECES).read_bytes())
+    assert len(written) == 1
+
+
 @settings(max_examples=150)
 @given(
     st.lists(

@@ -214,7 +214,10 @@ class Reranker:
                 # CrossEncoder takes its maximum length from the tokenizer.
                 tokenizer.model_max_length = self.config.max_length
                 model.save_pretrained(folder)
-                tokenizer.save_pretrained(folder)
+                try:
+                    tokenizer.save_pretrained(folder)
+                except Exception as error:  # the package tokenizers has no type for a full disk
+                    raise OSError(str(error)) from error
                 card = model_card(self.config.only(TRAINING), self.report_)
                 (folder / "README.md").write_text(card, encoding="utf-8")
                 if fast_start:

@@ -315,7 +315,9 @@ class Pieces:
             self.text, self.ends = tensors["text"].tobytes(), tensors["ends"].tolist()
             self.rows, self.scores = tensors["rows"], tensors["scores"]
             self.rest = json.loads(about["tokenizer"])
-            self.always = json.loads(about["always"])
+            # Before 0.2 was finished they stood beside the tokenizer.
+            always = tensors.get("always")
+            self.always = json.loads(about["always"]) if always is None else always.tolist()
             self.specials = [one["content"] for one in self.rest["added_tokens"]]
             self._skeleton = self._build(())[0]
         except Exception as error:  # the package tokenizers raises no other type
@@ -392,7 +394,8 @@ def write_pieces(folder: Path) -> None:
             "ends": np.cumsum([len(text) for text in texts]),
             "rows": np.array(order, np.int64),
             "scores": np.array([scores[row] for row in order], np.float64),
+            "always": np.array(sorted(place[row] for row in always), np.int64),
         },
         folder / PIECES,
-        {"tokenizer": json.dumps(values), "always": json.dumps(sorted(place[i] for i in always))},
+        {"tokenizer": json.dumps(values)},  # of several names the order would differ every time
     )
