@@ -127,7 +127,11 @@ def test_a_pair_without_seeds_takes_the_weights_that_all_held_out_words_choose(
     views = [found[pair].held_out for pair in seeds]
     joined = HeldOutView.joined(views)  # type: ignore[arg-type]
     expected = choose_weights(joined.parts[..., [0, 2]], joined.is_gold, ["csls", "cross-encoder"])
-    mixture = found["fr", "ru"].translator().mixture
+    alone = found["fr", "ru"].translator()
+    mixture, calibration = alone.mixture, alone.calibration
+    # The other pairs' seeds are checked pairs: confidences are as these say.
+    assert calibration is not None
+    assert calibration.reliability is not None
     assert mixture.weights == expected.weights
     assert mixture.queries == len(joined.parts)
 

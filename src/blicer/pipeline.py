@@ -127,7 +127,8 @@ class Prepared:
         calibration = None
         if self.held_out is not None:
             calibration = fit_confidence(
-                self.held_out, mixture, self.absent, self.config.seed, checked=not self.notes
+                *(self.held_out, mixture, self.absent, self.config.seed),
+                checked="unsupervised" not in self.notes,
             )
         found: dict[str, Any] = {}
         if self.held_out is not None and calibration is not None and not self.notes:

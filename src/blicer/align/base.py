@@ -297,7 +297,7 @@ def prepare(
     reduced: bool = True,
     device: torch.device,
 ) -> tuple[Tensor, Tensor]:
-    """Copies of both matrices with unit rows (unit, centred, unit again), of one dimension.
+    """Copies of both matrices with unit rows (unit, centred, unit again).
 
     The mean row is that of the most ``frequent`` words (None: all). If the dimensions differ, the
     wider side is reduced to the narrower by PCA of its centred rows, unless ``reduced`` is False.

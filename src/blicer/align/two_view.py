@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -255,11 +255,9 @@ class Learner:
         self.chains, self.work, self.folder = chains, work, folder
         # The mean of frequent words: with that of all words, few seeds lead to a poor map.
         device = resolve_device(settings.device)
-        usual = partial(prepare, source, target, frequent=settings.words, device=device)
-        # Maps choose the dimensions of the wider side by what is known; only self-learning, which
-        # knows little, needs sides of one dimension.
-        self.vectors = usual(reduced=False)
-        self.reduced = self.vectors if source.dim == target.dim else usual()
+        self._prepare = partial(prepare, source, target, frequent=settings.words, device=device)
+        # Maps choose the dimensions of the wider side by what is known.
+        self.vectors = self._prepare(reduced=False)
         self.given = settings.given_weights()
         self.views: dict[str, list[Tensor]] = {}
         wanted = self.given is None or any(self.given.values())
@@ -287,6 +285,12 @@ class Learner:
         if any(self.choice.weights):
             sides = strongest(sides, self.settings.dimensions)
         return self.settings.space(self.source, self.target, *sides, **self.outcome)
+
+    @cached_property
+    def reduced(self) -> tuple[Tensor, Tensor]:
+        """Sides of one dimension, for self-learning, which knows too little to choose any."""
+        same = self.source.dim == self.target.dim
+        return self.vectors if same else self._prepare()
 
     # -- the steps --------------------------------------------------------------------------------
 
