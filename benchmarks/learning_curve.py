@@ -95,7 +95,7 @@ def unit(data: Path, pair: str, count: int, how: str, space: str, reranked: bool
         ranks = prepared.fitted.space.gold_ranks(words, golds, reverse=reverse)
         row[direction]["among_candidates"] = 100 * float((ranks <= config.n_cand).mean())
     row |= {"pair": pair, "count": count, "draw": how, "space": space, "reranked": reranked}
-    if reranked and prepared.held_out is not None:
+    if how in ("0", FREQUENT) and reranked and prepared.held_out is not None:
         row["confidence"] = {name: stated(one, test) for name, one in both_confidences(prepared)}
     row |= {key: settings.get(key) for key in ("start", "chosen_weights", "descended")}
     return row | {"seeds": prepared.seeds, "seconds": seconds, "extra_gb": ran.extra_gb}

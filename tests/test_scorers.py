@@ -107,6 +107,34 @@ def test_endings_learn_which_forms_go_together(tmp_path: Path) -> None:
         load_scorer(tmp_path, {"name": "endings", **values})
 
 
+def test_endings_learn_from_few_seeds_what_many_silver_pairs_hide() -> None:
+    """Silver pairs are in any form, seeds in the base form (-ed, -la): seeds decide that."""
+    rng = np.random.default_rng(0)
+    source, target, positive = inflected(range(200), rng)
+    few = slice(0, 9 * 20, 1)  # of the first 20 stems the wrong translations of base forms alone
+    base = np.array([word.endswith("ed") for word in source])
+    of_seeds = np.zeros(len(source), bool)
+    of_seeds[few] = base[few]
+    # A word whose form tells nothing, with each form of its translation.
+    asked, forms = ["qwp"] * 3, ["zxva", "zxvt", "zxvet"]
+    seeds = np.flatnonzero(of_seeds)
+    source = [word[:-2] + "p" if one else word for word, one in zip(source, of_seeds, strict=True)]
+
+    alike, told = Endings(), Endings()
+    alike.fit(source, target, positive)
+    told.fit(source, target, positive, of_seeds)
+    lead = [one.score(asked, forms) for one in (alike, told)]
+    assert lead[1][0] - lead[1][1:].max() > lead[0][0] - lead[0][1:].max()
+    assert lead[1][0] > lead[1][1:].max()
+
+    only = Endings()  # where all pairs are of seeds nothing is learned twice
+    own = [source[row] for row in seeds], [target[row] for row in seeds], positive[seeds]
+    only.fit(*own, np.ones(len(seeds), bool))
+    once = Endings()
+    once.fit(*own)
+    np.testing.assert_array_equal(only.weights, once.weights)
+
+
 def test_endings_say_nothing_before_they_learned() -> None:
     scorer = Endings()
     scorer.fit(["a", "b"], ["c", "d"], np.array([True, True]))  # nothing to tell apart

@@ -498,7 +498,7 @@ def fit_scorers(
             if hasattr(scorer, "fit"):
                 source = [space.source.words[i] for i in pairs.source.tolist()]
                 target = [space.target.words[i] for i in pairs.target.tolist()]
-                scorer.fit(source, target, pairs.is_positive)
+                scorer.fit(source, target, pairs.is_positive, pairs.is_of_seeds)
             scorers.append(scorer)
     return scorers
 

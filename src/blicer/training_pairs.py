@@ -146,6 +146,13 @@ class TrainingPairs:
     def is_positive(self) -> npt.NDArray[np.bool_]:
         return np.not_equal(self.kind, NEGATIVE)
 
+    @property
+    def is_of_seeds(self) -> npt.NDArray[np.bool_]:
+        """The seeds, and the negatives that share a word with one."""
+        seeds = np.equal(self.kind, SEED)
+        shared = np.isin(self.source, self.source[seeds]) | np.isin(self.target, self.target[seeds])
+        return seeds | (shared & np.equal(self.kind, NEGATIVE))
+
     def examples(
         self,
         source_words: Sequence[str],

@@ -42,12 +42,12 @@ def load_encoder(
     ``complete``: weights that are missing, superfluous or of another shape raise ``FileError``.
     """
     with needed("transformers", "an encoder", "train"):
-        from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
+        from transformers import AutoModel, AutoModelForSequenceClassification
 
     source = _source(name)
     kind = AutoModelForSequenceClassification if head else AutoModel
     options = {"num_labels": 1, "ignore_mismatched_sizes": True} if head else {}
-    tokenizer = _from_pretrained(AutoTokenizer, source)
+    tokenizer = _tokenizer(source, encoder_version(name))
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         model, loaded = _from_pretrained(
@@ -83,6 +83,14 @@ def check_one_label(folder: Path) -> None:
         raise FileError(
             folder, f"holds {kind} with {config.num_labels} labels; a cross-encoder has one"
         )
+
+
+@lru_cache(maxsize=2)
+def _tokenizer(source: str | Path, version: str) -> Any:
+    """The tokenizer, read once: each fold of a training loads the encoder anew."""
+    from transformers import AutoTokenizer
+
+    return _from_pretrained(AutoTokenizer, source)
 
 
 def _source(name: str | Path) -> str | Path:

@@ -20,10 +20,13 @@ import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
+from torch import Tensor
 
 from blicer.errors import FileError
 from blicer.scorers import check_lengths
 from blicer.scorers.spelling import Spelling
+
+Bools = NDArray[np.bool_]
 
 FILE = "endings.safetensors"
 # What is combined of the left and of the right word, as places in ``_codes``: the last 1 to 3
@@ -34,7 +37,8 @@ COMBINED = (
 )
 BUCKETS = 1 << 17
 LETTERS_A_STEP = 3  # lengths count in steps of so many letters
-STRENGTH = 0.03  # of the seeds against the prior that every weight is 0
+STRENGTH = 0.03  # of the pairs against the prior that every weight is 0
+SEEDS_STRENGTH = 0.1  # of the seeds against what all pairs have taught
 SPELLING_SCALE = 3.0
 STEPS = 100
 
@@ -54,28 +58,45 @@ class Endings:
         self._spelling = Spelling()
 
     def fit(
-        self, source: Sequence[str], target: Sequence[str], is_positive: NDArray[np.bool_]
+        self,
+        source: Sequence[str],
+        target: Sequence[str],
+        is_positive: Bools,
+        of_seeds: Bools | None = None,
     ) -> None:
-        """Learn from word pairs; all positives together weigh as much as all negatives."""
-        if not is_positive.any() or is_positive.all():
-            return  # nothing to tell apart: every pair scores the same
+        """Learn from word pairs.
+
+        ``of_seeds``: which pairs are seeds or wrong pairs of their words; by default all. Silver
+        pairs teach which endings go together, but are in any form; that a dictionary lists base
+        forms only seeds tell, which are few beside them. So these are learned by themselves, from
+        what all pairs have taught.
+        """
         places = torch.from_numpy(self._places(source, target))
         spelling = torch.from_numpy(SPELLING_SCALE * self._spelling.score(source, target))
         positive = torch.from_numpy(is_positive)
+        self._learn(places, spelling, positive, STRENGTH)
+        if of_seeds is not None and not of_seeds.all():
+            self._learn(places[of_seeds], spelling[of_seeds], positive[of_seeds], SEEDS_STRENGTH)
+
+    def _learn(self, places: Tensor, spelling: Tensor, positive: Tensor, strength: float) -> None:
+        """Move the weights; all positives together weigh as much as all negatives."""
         share = positive.float().mean()
+        if not 0 < share < 1:
+            return  # nothing to tell apart
         balance = torch.where(positive, 0.5 / share, 0.5 / (1 - share))
-        parameters = torch.zeros(BUCKETS + 2, requires_grad=True)
+        before = torch.from_numpy(self.weights)
+        parameters = before.clone().requires_grad_()
         optimiser = torch.optim.LBFGS(
             [parameters], max_iter=STEPS, line_search_fn="strong_wolfe", tolerance_change=1e-7
         )
 
-        def loss() -> torch.Tensor:
+        def loss() -> Tensor:
             optimiser.zero_grad()
             logits = parameters[places].sum(dim=1) + parameters[-2] * spelling + parameters[-1]
             each = torch.nn.functional.binary_cross_entropy_with_logits(
                 logits, positive.float(), weight=balance, reduction="sum"
             )
-            value = STRENGTH * each + 0.5 * parameters[:-1].square().sum()
+            value = strength * each + 0.5 * (parameters - before)[:-1].square().sum()
             value.backward()  # type: ignore[no-untyped-call]
             return value
 

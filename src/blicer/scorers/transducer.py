@@ -65,8 +65,14 @@ class Transducer:
         self.tables: Tables | None = None
         self.weights = np.zeros(3)
 
-    def fit(self, source: Sequence[str], target: Sequence[str], is_positive: Bools) -> None:
-        """Learn from word pairs; negatives only tell how much likeness means."""
+    def fit(
+        self,
+        source: Sequence[str],
+        target: Sequence[str],
+        is_positive: Bools,
+        of_seeds: Bools | None = None,
+    ) -> None:
+        """Learn from word pairs, seeds or not; negatives only tell how much likeness means."""
         if not is_positive.any() or is_positive.all():
             return  # nothing to tell apart: every pair scores the same
         self.letters = (_alphabet(source, is_positive), _alphabet(target, is_positive))
