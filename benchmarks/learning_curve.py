@@ -14,6 +14,7 @@ pictures. Vocabularies are cut at 30,000 words a side.
 from __future__ import annotations
 
 import argparse
+import shutil
 import tempfile
 import time
 from collections import defaultdict
@@ -64,8 +65,10 @@ def draw(
     return Lexicon(pairs[row] for row in drawn) if count else None
 
 
-def unit(data: Path, pair: str, count: int, how: str, space: str, reranked: bool) -> dict[str, Any]:
-    """Train once, measure once."""
+def unit(
+    data: Path, pair: str, count: int, how: str, space: str, reranked: bool, kept: Path
+) -> dict[str, Any]:
+    """Train once, measure once; ``kept``: a folder for the encoder's vectors of the words."""
     one, other = pair.split("-")
     source, target = (
         Embeddings.load(
@@ -83,9 +86,10 @@ def unit(data: Path, pair: str, count: int, how: str, space: str, reranked: bool
         overrides["scorers"] = ["spelling"]  # none would mean the encoder's
     config = Config.for_seeds(count, **overrides)
     started = time.perf_counter()
-    with tempfile.TemporaryDirectory() as work:
-        ran = measure_peak(lambda: prepare(source, target, seeds, config, work_dir=work))
+    ran = measure_peak(lambda: prepare(source, target, seeds, config, work_dir=kept))
     prepared, seconds = ran.result, time.perf_counter() - started
+    for stage in kept.glob("*-*"):  # of this training alone
+        shutil.rmtree(stage)
     test = dictionary(data, pair, "test.freq.2k")
     row = measured(prepared, test)
     settings = prepared.fitted.space.settings
@@ -157,6 +161,11 @@ def stated(translator: Translator, test: Lexicon) -> dict[str, dict[str, Any]]:
 
 
 def run(arguments: argparse.Namespace) -> None:
+    with tempfile.TemporaryDirectory() as kept:
+        _run(arguments, Path(kept))
+
+
+def _run(arguments: argparse.Namespace, kept: Path) -> None:
     draws = [FREQUENT] if arguments.frequent else [str(n) for n in range(arguments.draws)]
     for how in draws:
         for count in arguments.counts:
@@ -169,9 +178,8 @@ def run(arguments: argparse.Namespace) -> None:
                 if file.is_file():
                     continue
                 try:
-                    row = unit(
-                        arguments.data, pair, count, how, arguments.space, arguments.reranker
-                    )
+                    how_made = (arguments.space, arguments.reranker, kept / pair)
+                    row = unit(arguments.data, pair, count, how, *how_made)
                 except Exception as error:
                     print(f"{name}: {error}", flush=True)
                     continue
