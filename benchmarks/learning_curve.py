@@ -101,6 +101,9 @@ def unit(
     row |= {"pair": pair, "count": count, "draw": how, "space": space, "reranked": reranked}
     if how in ("0", FREQUENT) and reranked and prepared.held_out is not None:
         row["confidence"] = {name: stated(one, test) for name, one in both_confidences(prepared)}
+        row["confidence"]["now"]["backward"]["ece_fuller"] = backward_error(
+            prepared.translator(), test, known
+        )
     row |= {key: settings.get(key) for key in ("start", "chosen_weights", "descended")}
     return row | {"seeds": prepared.seeds, "seconds": seconds, "extra_gb": ran.extra_gb}
 
@@ -158,6 +161,20 @@ def stated(translator: Translator, test: Lexicon) -> dict[str, dict[str, Any]]:
         }
         rows[direction] = figures
     return rows
+
+
+def backward_error(
+    translator: Translator, test: Lexicon, known: list[tuple[str, str]]
+) -> float | None:
+    """Calibration error backward where translations of the training dictionary count as right too.
+
+    XLING's test dictionary has other source words than the training dictionary. So a target word's
+    more frequent translations are missing from it.
+    """
+    asked = {target for _, target in test.pairs}
+    fuller = Lexicon([*test.pairs, *(pair for pair in known if pair[1] in asked)])
+    found: float | None = evaluate(translator, fuller, bootstrap=0).backward.all_queries["ece"]
+    return found
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -282,13 +299,14 @@ def _confidences(rows: list[dict[str, Any]]) -> list[str]:
     """Figures of confidence before and now, of every training."""
     lines = ["", "## Confidence over all words that get an entry", "", _ABOUT_CONFIDENCE, ""]
     names = ("auc_absent", "ece", "ece_floor", "f1", "coverage@95", "kept", "reached")
-    shown = ("AUC not here", "ECE", "(floor)", "F1", "coverage at 95", "kept", "reached")
+    shown = ("AUC not here", "ECE", "(floor)", "F1", "coverage at 95", "kept", "reached", "fuller")
     lines += [f"| pair | seeds | draw | direction | {' | '.join(shown)} |"]
     lines += ["|" + "---|" * (4 + len(shown))]
     for row in sorted(rows, key=lambda one: (PAIRS.index(one["pair"]), one["count"], one["draw"])):
         for direction in ("forward", "backward"):
             both = [row["confidence"][when][direction] for when in ("before", "now")]
             cells = [" → ".join(_percent(one[name]) for one in both) for name in names]
+            cells.append(_percent(both[1].get("ece_fuller")))
             about = [row["pair"], str(row["count"]), row["draw"], direction]
             lines.append("| " + " | ".join([*about, *cells]) + " |")
     return lines if rows else []
@@ -296,8 +314,10 @@ def _confidences(rows: list[dict[str, Any]]) -> list[str]:
 
 _ABOUT_CONFIDENCE = """Before (score and lead of held-out words alone) → now, in per cent, test
 dictionaries, words whose gold is out of the target vocabulary included. F1: of entries of at least
-0.5. Kept and reached: the share
-of words that `--at-precision 0.95` keeps, and the precision that they have."""
+0.5. Kept and reached: the share of words that `--at-precision 0.95` keeps, and the precision that
+they have. Fuller: ECE now, if translations that the training dictionary lists count as right too;
+backward the test dictionary lacks a word's more frequent translations, as its source words are
+others than the training dictionary's."""
 
 
 def _percent(value: float | None) -> str:

@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -57,7 +57,8 @@ from blicer.stage_cache import stage, stage_folder
 STARTS = ("encoder", "identical", "numerals", "distributions")
 MAPPED, ENCODER, STATIC = "mapped encoder", "encoder", "static"  # the forms of the second view
 WEIGHTS = (0.0, 0.2, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0)
-UNCHOSEN = {MAPPED: 1.0, STATIC: 0.35}  # weights where no seed decides and the encoder starts
+USUAL = {MAPPED: 1.0, STATIC: 0.35}  # weights that held-out seeds must argue away
+KNOWN = 0.3  # mean reciprocal rank of the encoder alone from which it knows both languages
 ENCODER_ALONE = math.inf
 CONTENDERS = 50  # best candidates in each view that the gold is ranked among
 FEWEST_HELD_OUT = 20  # questions below which held-out seeds decide nothing
@@ -110,14 +111,21 @@ class Choice:
     weights: list[float] = field(default_factory=list)
     """How much longer the vector of each form of the second view is than the mapped word vector
     (all have length 1 before)."""
-    score: float = -1.0
-    """Mean reciprocal rank of held-out seeds."""
-    precision: float | None = None
-    """P@1 of held-out seeds."""
-    asked: int = 0
+    ranks: list[int] = field(default_factory=list)
+    """Of the gold of every held-out seed asked."""
     rounds: list[dict[str, Any]] = field(default_factory=list)
     descended: bool = False
     done: bool = False
+
+    @property
+    def score(self) -> float:
+        """Mean reciprocal rank of held-out seeds; -1: none was asked."""
+        return float(np.mean(1 / np.array(self.ranks))) if self.ranks else -1.0
+
+    @property
+    def precision(self) -> float | None:
+        """P@1 of held-out seeds."""
+        return float(np.mean(np.array(self.ranks) == 1)) if self.ranks else None
 
 
 @dataclass(kw_only=True)
@@ -317,7 +325,7 @@ class Learner:
             "chosen_weight": math.hypot(*choice.weights),
             "chosen_weights": dict(zip(self.views, choice.weights, strict=True)),
             "held_out_precision": choice.precision,
-            "held_out_words": choice.asked,
+            "held_out_words": len(choice.ranks),
             "rounds_run": choice.rounds,
             "descended": choice.descended,
         }
@@ -398,7 +406,8 @@ class Learner:
             return
         seen = self._look()
         self._note("contrastive steps", seen)
-        if seen.score > self.choice.score or self.settings.descent == "always":
+        worse = clear_gain(self.choice.ranks, seen.ranks)  # than before the steps
+        if not worse or self.settings.descent == "always":
             self.choice = replace(seen, descended=True)
             return
         for chain, maps in zip(self.chains, before, strict=True):
@@ -411,8 +420,7 @@ class Learner:
         verdict: dict[str, Any] = {}
         (chain,) = self.chains[-1:]
         for start in wanted:
-            usual = UNCHOSEN if start == "encoder" else {STATIC: UNCHOSEN[STATIC]}
-            weights = self._weights(usual if self.given is None else self.given)
+            weights = self._usual_weights(known=start == "encoder")
             try:
                 rounds = self._fixed_rounds(chain, start, weights)
             except InputError as error:
@@ -458,7 +466,7 @@ class Learner:
             heads = [side[:FIRST_WORDS] for side in self.views[ENCODER]]
             if STATIC in self.views:
                 own = [side[:FIRST_WORDS] for side in self.views[STATIC]]
-                heads = side_by_side([heads, own], [1.0, UNCHOSEN[STATIC]])
+                heads = side_by_side([heads, own], [1.0, USUAL[STATIC]])
             found = self.vecmap.mutual(*heads).numpy()
             if not len(found):
                 raise InputError("the encoder finds no two words near each other")
@@ -521,6 +529,11 @@ class Learner:
     def _weights(self, named: dict[str, float]) -> list[float]:
         return [named.get(name, 0.0) for name in self.views]
 
+    def _usual_weights(self, *, known: bool) -> list[float]:
+        """The weights given, or those that suit languages that the encoder knows, or does not."""
+        usual = USUAL if known else {STATIC: USUAL[STATIC]}
+        return self._weights(usual if self.given is None else self.given)
+
     # -- evidence ---------------------------------------------------------------------------------
 
     def _asked(self, chain: Chain) -> tuple[Pairs, Pairs]:
@@ -535,34 +548,24 @@ class Learner:
         Compared by reciprocal ranks: with few held-out words, or a poor map, P@1 tells too little.
         """
         asked = [one for chain in self.chains[:-1] for one in self._contenders(chain)]
-        weights = self._weights(self.given or {})
+        alone = [ENCODER_ALONE if name == ENCODER else 0.0 for name in self.views]
+        others = ranks(asked, alone) if self.views else np.array([math.inf])
+        known = bool((1 / others).mean() > KNOWN)
+        weights = self._usual_weights(known=known)
         if self.given is None:
             for place in 2 * list(range(len(weights))):  # twice: weights depend on each other
                 weights[place] = self._best_weight(asked, weights, place)
         found = ranks(asked, weights)
-        if with_encoder_alone and self.views and self.given is None:
-            alone = [ENCODER_ALONE if name == ENCODER else 0.0 for name in self.views]
-            if (1 / (others := ranks(asked, alone))).mean() > (1 / found).mean():
-                weights, found = alone, others
-        return replace(
-            self.choice,
-            weights=weights,
-            score=float((1 / found).mean()),
-            precision=float((found == 1).mean()),
-            asked=len(found),
-        )
+        if with_encoder_alone and self.given is None and (1 / others).mean() > (1 / found).mean():
+            weights, found = alone, others
+        return replace(self.choice, weights=weights, ranks=found.tolist())
 
     def _best_weight(self, asked: Sequence[Asked], weights: list[float], place: int) -> float:
-        """The best weight of one view, the others as they are.
-
-        It is 0 unless another is better by more than the standard error of their difference.
-        """
-        tried = [
-            1 / ranks(asked, [*weights[:place], one, *weights[place + 1 :]]) for one in WEIGHTS
-        ]
-        best = int(np.argmax([one.mean() for one in tried]))
-        gain = tried[best] - tried[0]
-        return WEIGHTS[best] if gain.mean() > gain.std() / math.sqrt(len(gain)) else 0.0
+        """The best weight of one view, the others as they are; as it is unless clearly better."""
+        tried = [ranks(asked, [*weights[:place], one, *weights[place + 1 :]]) for one in WEIGHTS]
+        best = int(np.argmax([(1 / one).mean() for one in tried]))
+        now = ranks(asked, weights)
+        return WEIGHTS[best] if clear_gain(tried[best], now) else weights[place]
 
     def _contenders(self, chain: Chain) -> Iterator[Asked]:
         """For each direction the held-out words, their golds and best candidates in each view.
@@ -601,8 +604,8 @@ class Learner:
             if ENCODER_ALONE in seen.weights:
                 how = "the encoder alone"
             progress.note(
-                f"two views, {what}: P@1 {100 * seen.precision:.1f} on {seen.asked} held-out words "
-                f"({how or 'one view'})"
+                f"two views, {what}: P@1 {100 * seen.precision:.1f} on {len(seen.ranks)} held-out "
+                f"words ({how or 'one view'})"
             )
 
     # -- going on after a kill --------------------------------------------------------------------
@@ -640,6 +643,12 @@ def fixed_weights(space: Space) -> dict[str, float]:
     chosen = space.settings.get("chosen_weights") or {}
     names = {MAPPED: "mapped_weight", ENCODER: "weight", STATIC: "static_weight"}
     return {"weight": 0.0} | {names[name]: float(weight) for name, weight in chosen.items()}
+
+
+def clear_gain(better: ArrayLike, worse: ArrayLike) -> bool:
+    """Whether ranks of the same words are better by more than their difference's standard error."""
+    gain = 1 / np.asarray(better) - 1 / np.asarray(worse)
+    return bool(gain.mean() > gain.std() / math.sqrt(len(gain)))
 
 
 def ranks(asked: Sequence[Asked], weights: Sequence[float]) -> NDArray[np.int64]:

@@ -3,8 +3,8 @@
 A scorer is one file here and one line in ``SCORERS``. Its class has a ``name``, a docstring whose
 first line is its help text, and ``score(source_words, target_words)``; one that reads the space
 instead of words has ``score_retrieved(found)`` (``retrieval.py``). One that learns also has
-``fit(source_words, target_words, is_positive, of_seeds)`` (``of_seeds``: no silver pairs and none of
-their wrong ones), ``save(folder)`` and ``load(folder, values)``;
+``fit(source_words, target_words, is_positive, of_seeds)`` (``of_seeds``: no silver pairs and none
+of their wrong ones), ``save(folder)`` and ``load(folder, values)``;
 ``needs_seeds`` says that it learns from seeds of its own language pair; ``signed``, that its weight
 may be negative.
 """
