@@ -7,21 +7,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from blicer import calibration
 from blicer.align.space import Space
 from blicer.calibration import (
     FOREIGN,
     LETTER,
-    STRAIGHT,
     WITH_DIGITS,
     Absent,
     Calibration,
     Reliability,
     Scored,
-    bend_to,
     calibrate,
+    clues,
     doubts,
-    features,
     reliability,
 )
 from blicer.embeddings import Embeddings
@@ -32,11 +29,15 @@ from blicer.lexicon import Lexicon
 def scored(mixed: np.ndarray, parts: np.ndarray | None = None) -> Scored:
     parts = mixed[..., None] if parts is None else parts
     words = len(mixed)
-    return Scored(mixed, parts, np.arange(words) % 2 == 1)
+    return Scored(mixed, parts, np.arange(words) % 2 == 1, np.full(words, 100))
 
 
-def nobody_absent(mixed: np.ndarray) -> np.ndarray:
-    return np.zeros(len(mixed))
+def all_lack(share: float) -> tuple[Absent, Absent]:
+    return Absent.of_share(share), Absent.of_share(share)
+
+
+NOBODY = all_lack(0.0)
+NOTHING = (0.0, ())
 
 
 def drawn(words: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -50,31 +51,37 @@ def drawn(words: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def test_features_by_hand() -> None:
-    found = features(
-        Scored(
-            np.array([[0.9, 0.4, 0.6]]),
-            np.array([[[0.1], [0.2], [0.3]]]),
-            np.array([True]),
-        )
+    one = Scored(
+        np.array([[0.9, 0.4, 0.6]]),
+        np.array([[[0.1], [0.2], [0.3]]]),
+        np.array([True]),
+        np.array([19]),
     )
-    # best?, then of the best: score, lead, lead over the mean of the others, part, backward
-    np.testing.assert_allclose(found[0, 0], [1, 0.9, 0.3, 0.4, 0.1, 1, *[0] * 5])
-    np.testing.assert_allclose(found[0, 1], [0, *[0] * 5, 0.4, -0.5, -0.1, 0.2, 1])
-    alone = features(scored(np.array([[0.5]])))
-    np.testing.assert_allclose(alone[0, 0, :4], [1, 0.5, 0.0, 0.0])
+    # Mixed score, lead, lead over the mean of the others, part, backward.
+    np.testing.assert_allclose(clues(one)[0, 0], [0.9, 0.3, 0.4, 0.1, 1])
+    np.testing.assert_allclose(clues(one)[0, 1], [0.4, -0.5, -0.1, 0.2, 1])
+    np.testing.assert_allclose(clues(scored(np.array([[0.5]])))[0, 0, :3], [0.5, 0.0, 0.0])
+    for highest, rank in ((9.0, np.log(20) - 1), (2.0, 1.0)):  # log rank less its mean, bounded
+        fit = Calibration(NOTHING, NOTHING, NOBODY, ((0.0, 0.0), (1.0, highest)))
+        best, other = fit.features(one)[0, :2]
+        np.testing.assert_allclose(best[:6], [1, 0.9, 0.3, 0.4, 0.1, 1])
+        np.testing.assert_allclose(best[6:10], rank * np.array([1, 0.9, 0.3, 0.4]))
+        np.testing.assert_allclose(best[10:], np.zeros(9))
+        np.testing.assert_allclose(other[:10], np.zeros(10))
+        np.testing.assert_allclose(other[15:], rank * np.array([1, 0.4, -0.5, -0.1]))
 
 
 def test_confidence_is_a_chance_on_words_that_the_fit_did_not_see() -> None:
     mixed, gold, _ = drawn(3000, 0)
     other, _, truth = drawn(1000, 1)
-    found = calibrate(scored(mixed), gold, nobody_absent(mixed)).confidence(scored(other))
+    found = calibrate(scored(mixed), gold, NOBODY).confidence(scored(other))
     assert np.abs(found.max(axis=1) - truth).mean() < 0.05
 
 
 def test_words_whose_translation_is_absent_lower_the_confidence_by_their_share() -> None:
     """A third of all words asked for have no translation, and look just like the others."""
     mixed, gold, _ = drawn(4000, 2)
-    calibration = calibrate(scored(mixed), gold, np.full(len(mixed), 1 / 3))
+    calibration = calibrate(scored(mixed), gold, all_lack(1 / 3))
     other, marks, _ = drawn(4000, 3)
     rng = np.random.default_rng(4)
     lacking = rng.random(len(other)) < 1 / 3
@@ -97,7 +104,7 @@ def test_a_word_that_stands_out_less_is_less_likely_here() -> None:
     mixed[:, 0] += 0.5
     gold = np.zeros(mixed.shape, bool)
     gold[:, 0] = True
-    found = calibrate(scored(mixed), gold, np.full(600, 0.2))
+    found = calibrate(scored(mixed), gold, all_lack(0.2))
     assert found.reliability is not None
     assert found.reliability.not_here > 0.95
     assert found.confidence(scored(mixed))[:, 0].mean() > 0.9
@@ -109,7 +116,8 @@ def test_stated_reliability_by_a_plain_loop() -> None:
     stated[..., 1:] *= 0.5
     right = (rng.random(stated.shape) < stated).astype(float)
     right[1] = 0
-    found = reliability(stated, right, weights, golds=150.0)
+    here = rng.random((2, 200))
+    found = reliability(stated, right, weights, 150.0, here)
     for ranks, error in (([0], found.error), ([1, 2], found.others)):
         gaps, total = dict.fromkeys(range(10), 0.0), 0.0
         for where in np.ndindex(2, 200):
@@ -118,7 +126,7 @@ def test_stated_reliability_by_a_plain_loop() -> None:
                 gaps[min(9, int(10 * sure))] += mass * (sure - right[where][rank])
                 total += mass
         assert error == pytest.approx(sum(map(abs, gaps.values())) / total)
-    pairs = [(a > b) + 0.5 * (a == b) for a in stated[0, :, 0] for b in stated[1, :, 0]]
+    pairs = [(a > b) + 0.5 * (a == b) for a in here[0] for b in here[1]]
     assert found.not_here == pytest.approx(np.mean(pairs))
     for least, safe, share in (found.curve[60], found.curve[-1]):
         entries = stated >= least
@@ -136,7 +144,7 @@ def test_further_translations_are_likely_where_they_raise_f1() -> None:
     stated = rng.random((2, 2000, 4)) * [1.0, 0.6, 0.6, 0.6]
     right = (rng.random(stated.shape) < stated).astype(float)
     golds = right.sum() * 1.2
-    found = reliability(stated, right, np.ones(stated.shape), golds)
+    found = reliability(stated, right, np.ones(stated.shape), golds, stated[..., 0])
 
     def f1(threshold: float) -> float:
         listed = stated >= threshold
@@ -150,7 +158,7 @@ def test_further_translations_are_likely_where_they_raise_f1() -> None:
 
 def test_a_promised_precision_is_reached() -> None:
     mixed, gold, _ = drawn(3000, 7)
-    found = calibrate(scored(mixed), gold, nobody_absent(mixed))
+    found = calibrate(scored(mixed), gold, NOBODY)
     assert found.reliability is not None
     threshold = found.reliability.threshold(0.8)
     other, marks, _ = drawn(3000, 8)
@@ -171,7 +179,7 @@ def test_a_precision_out_of_reach_is_one_sentence() -> None:
 @pytest.mark.parametrize("value", [False, True])
 def test_all_right_or_all_wrong_stays_finite(value: bool) -> None:
     mixed = np.random.default_rng(0).random((20, 4))
-    calibration = calibrate(scored(mixed), np.full(mixed.shape, value), nobody_absent(mixed))
+    calibration = calibrate(scored(mixed), np.full(mixed.shape, value), NOBODY)
     confidence = calibration.confidence(scored(mixed))
     assert np.isfinite(confidence).all()
     assert (confidence > 0.9).all() if value else (confidence < 0.1).all()
@@ -179,68 +187,60 @@ def test_all_right_or_all_wrong_stays_finite(value: bool) -> None:
 
 def test_separable_data_stays_finite() -> None:
     mixed = np.array([[0.9, 0.1], [0.8, 0.2], [0.95, 0.05]])
-    calibration = calibrate(scored(mixed), mixed > 0.5, nobody_absent(mixed))
-    assert np.isfinite(calibration.coefficients).all()
+    calibration = calibrate(scored(mixed), mixed > 0.5, NOBODY)
+    assert np.isfinite([*calibration.right[1], *calibration.here[1]]).all()
     found = calibration.confidence(scored(mixed))
     assert found[0, 0] > 0.5 > found[0, 1]
 
 
 def test_one_word_is_enough_not_to_crash() -> None:
     mixed = np.array([[0.4, 0.2]])
-    assert calibrate(scored(mixed), mixed > 0.3, np.array([0.1])).reliability is not None
+    assert calibrate(scored(mixed), mixed > 0.3, all_lack(0.1)).reliability is not None
 
 
 def test_it_survives_a_dictionary() -> None:
     mixed, gold, _ = drawn(150, 5)
-    calibration = calibrate(scored(mixed), gold, np.full(150, 0.1))
+    calibration = calibrate(scored(mixed), gold, all_lack(0.1))
     again = Calibration.from_dict(calibration.to_dict())
     assert again == calibration
     with pytest.raises(ValueError, match="finite"):
-        Calibration.from_dict({**calibration.to_dict(), "intercept": float("nan")})
+        Calibration.from_dict({**calibration.to_dict(), "here": [float("nan"), [0.0]]})
 
 
-@pytest.mark.parametrize("bends", [((0.0, 1.0, 1.0), (0.4, 0.5, 2.0)), ((0.2, 2.0, 0.0),) * 2])
-def test_confidence_by_a_plain_loop(bends: tuple[tuple[float, float, float], ...]) -> None:
-    """A logistic curve for all candidates; of the best, bent by its own direction's bend."""
+def test_confidence_by_a_plain_loop() -> None:
+    """The chance that there is a translation, times that of the candidate if there is one."""
     rng = np.random.default_rng(0)
-    asked = Scored(rng.random((6, 4)), rng.random((6, 4, 2)), np.arange(6) % 3 == 0)
-    known = features(asked)
-    weights = rng.normal(size=known.shape[2])
-    calibration = Calibration(0.3, tuple(weights), bends)  # type: ignore[arg-type]
-    calibration.check(2)
-    found = calibration.confidence(asked)
+    backward, rows = np.arange(6) % 3 == 0, rng.integers(0, 1000, 6)
+    asked = Scored(rng.random((6, 4)), rng.random((6, 4, 2)), backward, rows)
+    absent = Absent(-2.0, 0.2), Absent.of_share(0.4)
+    fit = Calibration(NOTHING, NOTHING, absent, ((3.0, 6.0), (2.0, 5.0)))
+    known = fit.features(asked)
+    right, here = rng.normal(size=known.shape[2]), rng.normal(size=6)
+    fit = replace(fit, right=(0.3, tuple(right)), here=(-0.2, tuple(here)))
+    fit.check(2)
+    found = fit.confidence(asked)
     for word in range(6):
+        best = clues(asked)[word, asked.mixed[word].argmax()]
+        share = 0.4 if backward[word] else 1 / (1 + np.exp(2.0) / (1 + rows[word]) ** 0.2)
+        odds = np.exp(-0.2 + best @ here) * (1 - share) / share
         for candidate in range(4):
-            chance = 1 / (1 + np.exp(-0.3 - known[word, candidate] @ weights))
-            if candidate == asked.mixed[word].argmax():
-                a, b, c = bends[int(asked.backward[word])]
-                odds = np.exp(a) * chance**b / (1 - chance) ** c
-                chance = odds / (1 + odds)
-            assert found[word, candidate] == pytest.approx(chance, rel=1e-6)
-    with pytest.raises(InputError, match=f"has {len(weights)} coefficients"):
-        calibration.check(3)
+            chance = 1 / (1 + np.exp(-0.3 - known[word, candidate] @ right))
+            expected = chance * odds / (1 + odds)
+            assert found[word, candidate] == pytest.approx(expected, rel=1e-6)
+    with pytest.raises(InputError, match=f"has {len(right)} coefficients"):
+        fit.check(3)
 
 
-def test_a_bend_is_found_again() -> None:
-    """Chances drawn from a known curve of beta calibration; rows of weight 0 say nothing."""
-    rng = np.random.default_rng(0)
-    stated = rng.random((2, 20_000))
-    true = 1 / (1 + np.exp(-(-0.5 + 0.8 * np.log(stated) - 0.3 * np.log1p(-stated))))
-    right = (rng.random(stated.shape) < true).astype(float)
-    weights = np.ones(stated.shape)
-    right[1], weights[1] = 1.0, 0.0
-    found = calibration._bend(stated, right, weights)
-    np.testing.assert_allclose(bend_to(stated[0], found), true[0], atol=0.02)
-    assert calibration._bend(stated[:, :99], right[:, :99], weights[:, :99]) == STRAIGHT
-    assert calibration._bend(stated[:, :100], right[:, :100], weights[:, :100]) != STRAIGHT
-    # A curve that falls would turn the order round.
-    assert calibration._bend(stated, 1.0 * (rng.random(stated.shape) > stated), weights) == STRAIGHT
-    assert bend_to(stated, STRAIGHT) is stated
-    assert np.isfinite(bend_to(np.array([0.0, 1.0]), found)).all()
+def test_words_that_lack_a_translation_more_often_are_less_sure() -> None:
+    """With odds of 1 that the candidates look right, the chance is the share of such words."""
+    fit = Calibration((9.0, (0.0,) * 19), (0.0, (0.0,) * 5), all_lack(0.3), ((0.0, 1.0),) * 2)
+    asked = scored(np.random.default_rng(0).random((5, 4)))
+    np.testing.assert_allclose(fit.is_here(asked), 0.7)
+    np.testing.assert_allclose(fit.confidence(asked), 0.7, atol=1e-3)
 
 
 def test_a_hidden_candidate_stands_behind_all_others() -> None:
-    one = Scored(np.array([[0.1, 0.9, 0.5]]), np.zeros((1, 3, 1)), np.zeros(1, bool))
+    one = scored(np.array([[0.1, 0.9, 0.5]]))
     hidden = one.hiding(np.array([[False, True, False]]))
     assert hidden.mixed[0].argsort().tolist() == [1, 0, 2]
     assert hidden.mixed[0, [0, 2]].tolist() == [0.1, 0.5]
@@ -256,7 +256,7 @@ def test_the_least_confidence_that_keeps_a_promise() -> None:
 
 def test_shapes_must_fit() -> None:
     with pytest.raises(InputError, match="do not fit"):
-        calibrate(scored(np.zeros((2, 3))), np.zeros((2, 2), bool), np.zeros(2))
+        calibrate(scored(np.zeros((2, 3))), np.zeros((2, 2), bool), NOBODY)
 
 
 # -- how often a word has no translation ----------------------------------------------------------
@@ -309,16 +309,13 @@ def test_what_nobody_checked_is_nearer_to_the_usual_chance_and_promises_nothing(
     mixed = np.sort(rng.random((300, 5)), axis=1)[:, ::-1]
     is_gold = np.zeros(mixed.shape, bool)
     is_gold[:, 0] = rng.random(300) < mixed[:, 0] - mixed[:, 1] + 0.5
-    scored = Scored(mixed, mixed[..., None], rng.random(300) < 0.5)
-    fitted = calibrate(scored, is_gold, np.full(300, 0.5))
+    scored = Scored(mixed, mixed[..., None], rng.random(300) < 0.5, rng.integers(0, 99, 300))
+    fitted = calibrate(scored, is_gold, all_lack(0.5))
     usual = np.array([0.2, -1.0])[scored.backward.astype(int)]  # log odds
     rates = tuple(1 / (1 + np.exp([-0.2, 1.0])))
     sure, drawn = (
         np.log(one) - np.log1p(-one)
-        for one in (
-            kind.confidence(scored)[:, 0]
-            for kind in (replace(fitted, bends=(STRAIGHT, STRAIGHT)), fitted.unchecked(rates))
-        )
+        for one in (kind.confidence(scored)[:, 0] for kind in (fitted, fitted.unchecked(rates)))
     )
     np.testing.assert_allclose(drawn - usual, 0.35 * (sure - usual))
     assert fitted.unchecked(rates).reliability is None

@@ -363,7 +363,7 @@ def test_evaluate_a_saved_space(run, space: Path, tmp_path: Path) -> None:
 def translator(space: Path, tmp_path: Path) -> Path:
     """A saved translator of the same words, which looks at five candidates."""
     from blicer.align.space import Space
-    from blicer.calibration import Calibration
+    from blicer.calibration import Absent, Calibration
     from blicer.mixing import CSLS, Mixture
     from blicer.training_pairs import Scaling
     from blicer.translator import Translator
@@ -373,7 +373,12 @@ def translator(space: Path, tmp_path: Path) -> Path:
         [],
         Mixture({CSLS: 1.0}),
         Scaling(0.5, 0.5),
-        calibration=Calibration(-2.0, (0.0, *(3.0, 3.0, 1.0, 0.0, 0.0) * 2)),
+        calibration=Calibration(
+            (-2.0, (0.0, *(3.0, 3.0, 1.0, *[0.0] * 6) * 2)),
+            (9.0, (0.0,) * 5),
+            (Absent(), Absent()),
+            ((0.0, 1.0),) * 2,
+        ),
         n_cand=5,
     )
     saved.save(tmp_path / "translator")

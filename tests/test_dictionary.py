@@ -23,7 +23,7 @@ from typer.testing import CliRunner
 
 from blicer import formats, induction
 from blicer.align.space import Space
-from blicer.calibration import Scored, calibrate
+from blicer.calibration import Absent, Scored, calibrate
 from blicer.cli import app
 from blicer.dictionary import About, Dictionary, Entry, joined, merged
 from blicer.embeddings import Embeddings
@@ -62,8 +62,8 @@ def make_translator(n_cand: int = 10, **changed: Any) -> Translator:
         Embeddings([f"t{i}" for i in range(WORDS)], target, "fr"),
     )
     mixed = rng.random((80, 10))
-    words = Scored(mixed, np.stack([mixed, mixed], axis=2), np.arange(80) % 2 == 0)
-    calibration = calibrate(words, rng.random(mixed.shape) < mixed, np.full(80, 0.1))
+    words = Scored(mixed, np.stack([mixed, mixed], axis=2), np.arange(80) % 2 == 0, np.arange(80))
+    calibration = calibrate(words, rng.random(mixed.shape) < mixed, (Absent(), Absent()))
     options: dict[str, Any] = {"calibration": calibration, "n_cand": n_cand, **changed}
     mixture = Mixture({CSLS: 0.4, "spelling": 0.6})
     return Translator(space, [Counting()], mixture, Scaling(0.5, 0.5), **options)

@@ -288,7 +288,8 @@ class RankingSystem(TableSystem):
         indices = np.argsort(-scores, axis=1, kind="stable")[:, : self.n_cand]
         best = np.take_along_axis(scores, indices, axis=1)
         confidence = (1 / (1 + np.exp(-best))).round(1) if self.calibrated else None
-        return SimpleNamespace(indices=indices, scores=best, confidence=confidence)
+        here = None if confidence is None else confidence[:, 0]
+        return SimpleNamespace(indices=indices, scores=best, confidence=confidence, here=here)
 
 
 def test_swapped_columns_are_said() -> None:

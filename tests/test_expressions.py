@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from blicer.align.space import Space
-from blicer.calibration import Scored, calibrate
+from blicer.calibration import Absent, Scored, calibrate
 from blicer.embeddings import Embeddings
 from blicer.expressions import DISCOUNT, Spellings, compose, parts_of, swaps
 from blicer.lexicon import Lexicon
@@ -30,13 +30,13 @@ def make_translator(seeds: list[tuple[str, str]], french: list[str] = FRENCH) ->
     vectors = rng.normal(size=(len(ENGLISH), 12)).astype(np.float32)
     other = vectors[: len(french)] + 0.05 * rng.normal(size=(len(french), 12)).astype(np.float32)
     mixed = rng.random((80, 5))
-    words = Scored(mixed, mixed[:, :, None], np.arange(80) % 2 == 0)
+    words = Scored(mixed, mixed[:, :, None], np.arange(80) % 2 == 0, np.arange(80))
     return Translator(
         Space(Embeddings(ENGLISH, vectors, "en"), Embeddings(french, other, "fr"), method="files"),
         [],
         Mixture({CSLS: 1.0}),
         Scaling(0.5, 0.5),
-        calibration=calibrate(words, rng.random(mixed.shape) < mixed, np.full(80, 0.1)),
+        calibration=calibrate(words, rng.random(mixed.shape) < mixed, (Absent(), Absent())),
         n_cand=5,
         seeds=Lexicon(seeds),
     )

@@ -109,16 +109,20 @@ def test_bad_settings_of_a_space_are_a_sentence(tmp_path: Path, k: Any) -> None:
 
 def test_nan_never_becomes_a_confidence() -> None:
     values: dict[str, Any] = {
-        "intercept": 0.0,
-        "coefficients": [1.0],
-        "bends": [[0, 1, 1], [0, 1, 1]],
+        "right": [0.0, [1.0]],
+        "here": [0.0, [1.0]],
+        "absent": [{"intercept": 0.0, "slope": 1.0}] * 2,
+        "ranks": [[3.0, 8.0]] * 2,
+        "usual": None,
         "reliability": None,
     }
     Calibration.from_dict(values)
     for name, wrong in (
-        ("intercept", float("nan")),
-        ("coefficients", [float("inf")]),
-        ("bends", [[0, float("nan"), 1], [0, 1, 1]]),
+        ("right", [float("nan"), [1.0]]),
+        ("here", [0.0, [float("inf")]]),
+        ("absent", [{"intercept": 0.0, "slope": float("nan")}] * 2),
+        ("ranks", [[float("nan"), 8.0]] * 2),
+        ("usual", [0.0, float("inf")]),
     ):
         with pytest.raises(ValueError, match="finite"):
             Calibration.from_dict(values | {name: wrong})

@@ -13,7 +13,7 @@ import torch
 from blicer import calibration, download
 from blicer.align import Procrustes, rcsls
 from blicer.align.rcsls import RCSLS
-from blicer.calibration import Scored, calibrate
+from blicer.calibration import Absent, Scored, calibrate
 from blicer.crossencoder.scoring import best_first
 from blicer.embeddings import Embeddings
 from blicer.errors import FileError
@@ -37,16 +37,16 @@ def test_reliability_is_measured_on_words_that_the_fit_did_not_see(
     rng = np.random.default_rng(0)
     words, candidates = 60, 4
     parts = rng.random((words, candidates, 2))
-    scored = Scored(parts.sum(axis=2), parts, np.zeros(words, bool))
+    scored = Scored(parts.sum(axis=2), parts, np.zeros(words, bool), np.arange(words))
     seen: list[set[int]] = []
     fit = calibration._fit
 
-    def recorded(scored: Any, is_gold: Any, absent: Any, rows: Any) -> Any:
-        seen.append(set(rows.tolist()))
-        return fit(scored, is_gold, absent, rows)
+    def recorded(scored: Any, is_gold: Any, absent: Any) -> Any:
+        seen.append(set(scored.rows.tolist()))
+        return fit(scored, is_gold, absent)
 
     monkeypatch.setattr(calibration, "_fit", recorded)
-    calibrate(scored, rng.random((words, candidates)) < 0.3, np.full(words, 0.1))
+    calibrate(scored, rng.random((words, candidates)) < 0.3, (Absent(), Absent()))
     everything = set(range(words))
     assert seen[0] == everything
     left_out = [everything - one for one in seen[1:]]

@@ -12,7 +12,7 @@ import pytest
 
 from blicer import evaluate
 from blicer.align.space import Space
-from blicer.calibration import Scored, calibrate
+from blicer.calibration import Absent, Scored, calibrate
 from blicer.embeddings import Embeddings
 from blicer.errors import FileError, InputError
 from blicer.lexicon import Lexicon
@@ -58,8 +58,8 @@ def translator(space: Space) -> Translator:
     mixture = Mixture({CSLS: 0.4, "spelling": 0.6})
     rng = np.random.default_rng(1)
     mixed = rng.random((80, 10))
-    words = Scored(mixed, np.stack([mixed, mixed], axis=2), np.arange(80) % 2 == 0)
-    calibration = calibrate(words, rng.random(mixed.shape) < mixed, np.full(80, 0.1))
+    words = Scored(mixed, np.stack([mixed, mixed], axis=2), np.arange(80) % 2 == 0, np.arange(80))
+    calibration = calibrate(words, rng.random(mixed.shape) < mixed, (Absent(), Absent()))
     return Translator(
         space, [Oracle()], mixture, Scaling(0.5, 0.5), calibration=calibration, n_cand=10
     )
@@ -295,7 +295,7 @@ def test_bad_arguments_are_named(translator: Translator, space: Space) -> None:
         translator.translate(["s1"], k="3")  # type: ignore[call-overload]
     with pytest.raises(InputError, match="None is to be translated"):
         translator.translate([None])  # type: ignore[list-item]
-    with pytest.raises(InputError, match="the calibration has 13 coefficients; expected 11"):
+    with pytest.raises(InputError, match="the calibration has 21 coefficients; expected 19"):
         Translator(
             space, [], Mixture({CSLS: 1.0}), Scaling(1, 0), calibration=translator.calibration
         )

@@ -1,10 +1,11 @@
 """The confidence of a translation: a probability, fitted on held-out seeds (docs/method.md §7).
 
-A logistic regression on what is known of a candidate: its mixed score, its lead over the others,
-and every scorer's own score. It is fitted on words that neither the space nor the scorers saw.
-Users also ask for words whose translation is not in the vocabulary, and then every candidate is
-wrong. So each held-out word is there twice: as it is, and with its right translations hidden,
-weighted by the share of words of its frequency that have none here.
+The product of two chances: that the word has a translation in the other vocabulary at all, and
+that the candidate is right if so. Each is a logistic regression on what is known of candidates: the
+mixed score, the lead over the others, every scorer's own score. They are fitted on words that
+neither the space nor the scorers saw. The first tells these words as they are from the same words
+with their right translations hidden, and is weighed with the share of words as frequent as the one
+asked that have none here, which the seeds tell.
 """
 
 from __future__ import annotations
@@ -35,10 +36,11 @@ FITTED_ON = 6  # best candidates of a word that the fit looks at; the rest are n
 NEXT = 5  # candidates behind one that its score is compared with
 USUALLY_ABSENT = 0.1  # share of words without a translation in the vocabulary, if seeds say nothing
 CURVE_POINTS = 200
-FEWEST_TO_BEND = 100
 FEWEST_TO_PROMISE = 20  # held-out words that a precision is promised on
-Bend = tuple[float, float, float]
-STRAIGHT: Bend = (0.0, 1.0, 1.0)
+COMPARED = 3  # first clues: how a candidate's mixed score compares with the others'
+HIGHEST = 0.9  # quantile of the ranks of words beyond which rarer words count as these
+Curve = tuple[float, tuple[float, ...]]  # logistic: the constant, and the slopes
+Span = tuple[float, float]
 # Share of the distance to the usual log odds that is kept where nobody has checked the pairs: they
 # are right and wrong more clearly than others.
 UNCHECKED = 0.35
@@ -91,14 +93,15 @@ class Scored:
     mixed: Floats  # (words, candidates)
     parts: Floats  # (words, candidates, scores)
     backward: Bools  # (words,): whether they are target words
+    rows: Ints  # (words,): their places in the vector file, most frequent first
 
-    def __getitem__(self, rows: Any) -> Scored:
-        return Scored(self.mixed[rows], self.parts[rows], self.backward[rows])
+    def __getitem__(self, some: Any) -> Scored:
+        return Scored(self.mixed[some], self.parts[some], self.backward[some], self.rows[some])
 
     def hiding(self, hidden: Bools) -> Scored:
         """The same with some candidates (words, candidates) moved behind all others."""
         last = self.mixed.min(axis=1, keepdims=True) - 1.0
-        return Scored(np.where(hidden, last, self.mixed), self.parts, self.backward)
+        return replace(self, mixed=np.where(hidden, last, self.mixed))
 
 
 @dataclass(frozen=True)
@@ -113,7 +116,7 @@ class Reliability:
     """(least confidence, precision of entries that are at least so sure, share of all words that
     have one). All translations of a word count, not the best alone."""
     not_here: float = 0.5
-    """How well confidence tells words whose translation was hidden from the others (AUC)."""
+    """How well ``stands_out`` tells words whose translation was hidden from the others (AUC)."""
     others: float = 0.0
     """``error`` of translations after the best."""
     likely: float = 0.5
@@ -138,12 +141,18 @@ class Reliability:
 
 @dataclass(frozen=True)
 class Calibration:
-    """``sigmoid(intercept + coefficients · features)``, bent for the best candidate."""
+    """The chance that a candidate is right, and the chance that a word has a translation here."""
 
-    intercept: float
-    coefficients: tuple[float, ...]
-    bends: tuple[Bend, Bend] = (STRAIGHT, STRAIGHT)
-    """Of each direction: beta calibration of the best candidate."""
+    right: Curve
+    """Of ``features``: that a candidate is right if there is a translation."""
+    here: Curve
+    """Of ``clues``: that there is one, if half of all words had one."""
+    absent: tuple[Absent, Absent]
+    """How often source and target words have none."""
+    ranks: tuple[Span, Span]
+    """Mean and highest log rank of the source and target words that the fit saw."""
+    usual: Span | None = None
+    """Log odds that the best candidates of each direction are drawn to; none: they stay."""
     reliability: Reliability | None = None
 
     @property
@@ -156,26 +165,61 @@ class Calibration:
 
         ``rates``: share of words of each direction whose best candidate is right.
         """
-        usual = np.log(np.clip(rates, 1e-3, 1 - 1e-3)) - np.log1p(-np.clip(rates, 1e-3, 1 - 1e-3))
-        forward, backward = ((1 - UNCHECKED) * usual).tolist()
-        bends = (forward, UNCHECKED, UNCHECKED), (backward, UNCHECKED, UNCHECKED)
-        return replace(self, bends=bends, reliability=None)
+        forward, backward = _log_odds(np.array(rates)).tolist()
+        return replace(self, usual=(forward, backward), reliability=None)
 
     def check(self, scores: int) -> None:
         """A calibration that was not fitted on so many scores a candidate raises."""
-        nothing = Scored(np.zeros((1, 1)), np.zeros((1, 1, scores)), np.ones(1, bool))
-        expected = features(nothing).shape[2]
-        if expected != (found := len(self.coefficients)):
-            raise InputError(f"the calibration has {found} coefficients; expected {expected}")
+        nobody = np.zeros(1, np.int64)
+        nothing = Scored(np.zeros((1, 1)), np.zeros((1, 1, scores)), nobody > 0, nobody)
+        for curve, of in ((self.right, self.features(nothing)), (self.here, clues(nothing))):
+            if of.shape[-1] != (found := len(curve[1])):
+                raise InputError(
+                    f"the calibration has {found} coefficients; expected {of.shape[-1]}"
+                )
+
+    def features(self, scored: Scored) -> Floats:
+        """What is known of every candidate (words, candidates, features).
+
+        Whether it is the best, then its clues in separate columns for the best and for the others:
+        most candidates are wrong and far behind, and must not decide how sure the best one is.
+        Among frequent words, for which a dictionary lists only some of the right translations,
+        scores tell less. So the clues are there once more times the log rank; for words rarer than
+        those of the fit, times the highest rank that it saw.
+        """
+        spans = np.array(self.ranks)[scored.backward.astype(int)]
+        rank = np.minimum(np.log1p(scored.rows), spans[:, 1]) - spans[:, 0]
+        known = clues(scored)
+        ranked = rank[:, None, None] * np.concatenate(
+            [np.ones((*scored.mixed.shape, 1)), known[..., :COMPARED]], axis=2
+        )
+        known = np.concatenate([known, ranked], axis=2)
+        first = _is_best(scored)[..., None]
+        return np.concatenate([first, known * first, known * (1 - first)], axis=2)
+
+    def is_here(self, scored: Scored) -> Floats:
+        """Probability (words,) that a word has a translation in the other vocabulary."""
+        return _sigmoid(self.stands_out(scored) - _log_odds(self.shares(scored)))
+
+    def stands_out(self, scored: Scored) -> Floats:
+        """How much (words,) the best candidates look as those of words with a translation do."""
+        best = np.arange(len(scored.mixed)), scored.mixed.argmax(axis=1)
+        return _logits(self.here, clues(scored)[best])
+
+    def shares(self, scored: Scored) -> Floats:
+        """Share (words,) of words like each that have no translation here."""
+        forward, backward = (one.share(scored.rows) for one in self.absent)
+        return np.where(scored.backward, backward, forward)
 
     def confidence(self, scored: Scored) -> Floats:
         """Probability (words, candidates) that each candidate is right."""
-        logits = self.intercept + features(scored) @ np.array(self.coefficients)
-        probability: Floats = 1.0 / (1.0 + np.exp(-np.clip(logits, -40, 40)))
-        best = scored.mixed.argmax(axis=1)
-        for way, bend in zip((~scored.backward, scored.backward), self.bends, strict=True):
-            rows = np.flatnonzero(way)
-            probability[rows, best[rows]] = bend_to(probability[rows, best[rows]], bend)
+        probability = _sigmoid(_logits(self.right, self.features(scored)))
+        probability *= self.is_here(scored)[:, None]
+        if self.usual is not None:
+            best = np.arange(len(probability)), scored.mixed.argmax(axis=1)
+            usual = np.array(self.usual)[scored.backward.astype(int)]
+            kept = UNCHECKED * _log_odds(probability[best])
+            probability[best] = _sigmoid((1 - UNCHECKED) * usual + kept)
         return probability
 
     def to_dict(self) -> dict[str, Any]:
@@ -187,129 +231,122 @@ class Calibration:
         if reliability is not None:
             points = {name: tuple(map(tuple, reliability[name])) for name in ("bins", "curve")}
             reliability = Reliability(**{**reliability, **points})
-        bends = [(float(a), float(b), float(c)) for a, b, c in values["bends"]]
-        numbers = [float(values["intercept"]), *map(float, values["coefficients"])]
-        likely = [float(reliability.likely)] if reliability is not None else []
-        if len(bends) != 2 or not np.isfinite([*numbers, *bends[0], *bends[1], *likely]).all():
+        curves = [
+            (float(constant), tuple(map(float, slopes)))
+            for constant, slopes in (values["right"], values["here"])
+        ]
+        absent = [Absent(float(one["intercept"]), float(one["slope"])) for one in values["absent"]]
+        ranks = [(float(mean), float(high)) for mean, high in values["ranks"]]
+        usual = values["usual"] and (float(values["usual"][0]), float(values["usual"][1]))
+        numbers = [number for curve in curves for number in (curve[0], *curve[1])]
+        numbers += [number for one in absent for number in (one.intercept, one.slope)]
+        numbers += [number for one in (*ranks, usual or ()) for number in one]
+        numbers += [float(reliability.likely)] if reliability is not None else []
+        if not len(absent) == len(ranks) == 2 or not np.isfinite(numbers).all():
             raise ValueError("a coefficient of the calibration is not a finite number")
-        return cls(numbers[0], tuple(numbers[1:]), (bends[0], bends[1]), reliability)
+        return cls(
+            *(curves[0], curves[1], (absent[0], absent[1]), (ranks[0], ranks[1]), usual),
+            reliability,
+        )
 
 
-def features(scored: Scored) -> Floats:
-    """(words, candidates, features): whether a candidate is the best, then what is known of the
-    best and of the others in separate columns. Most candidates are wrong and far behind; separate
-    columns keep them from deciding how sure the best one is.
-
-    Not how frequent the word is: among seeds, which are frequent, rarer ones are easier, and that
-    does not go on for rare words."""
+def clues(scored: Scored) -> Floats:
+    """(words, candidates, clues): mixed score, lead over the best other candidate and over the
+    next ones, every score, and the direction."""
     mixed = scored.mixed
     order = np.sort(mixed, axis=1)[:, ::-1]
-    first = np.zeros(mixed.shape)
-    first[np.arange(len(mixed)), mixed.argmax(axis=1)] = 1.0
     others = order[:, 1 : 1 + NEXT] if mixed.shape[1] > 1 else order
-    lead = mixed - np.where(first > 0, others[:, :1], order[:, :1])
+    lead = mixed - np.where(_is_best(scored) > 0, others[:, :1], order[:, :1])
     behind = mixed - others.mean(axis=1, keepdims=True)
     backward = np.broadcast_to(scored.backward[:, None, None], (*mixed.shape, 1))
-    known = np.concatenate(
-        [np.stack([mixed, lead, behind], axis=2), scored.parts, backward], axis=2
-    )
-    first = first[..., None]
-    return np.concatenate([first, known * first, known * (1 - first)], axis=2)
+    return np.concatenate([np.stack([mixed, lead, behind], axis=2), scored.parts, backward], axis=2)
 
 
-def calibrate(scored: Scored, is_gold: Bools, absent: Floats, *, seed: int = 0) -> Calibration:
+def _is_best(scored: Scored) -> Floats:
+    first = np.zeros(scored.mixed.shape)
+    first[np.arange(len(first)), scored.mixed.argmax(axis=1)] = 1.0
+    return first
+
+
+def _logits(curve: Curve, known: Floats) -> Floats:
+    found: Floats = curve[0] + known @ np.array(curve[1])
+    return found
+
+
+def _log_odds(chance: Floats) -> Floats:
+    chance = np.clip(chance, 1e-6, 1 - 1e-6)
+    odds: Floats = np.log(chance) - np.log1p(-chance)
+    return odds
+
+
+def _sigmoid(logits: Floats) -> Floats:
+    chance: Floats = 1.0 / (1.0 + np.exp(-np.clip(logits, -40, 40)))
+    return chance
+
+
+def calibrate(
+    scored: Scored, is_gold: Bools, absent: tuple[Absent, Absent], *, seed: int = 0
+) -> Calibration:
     """Fit on held-out words; reliability is measured by cross-validation over words.
 
-    ``absent``: for each word the share of words like it that have no translation here.
+    ``absent``: how often source and target words have no translation here.
     """
     shapes = (scored.mixed.shape, is_gold.shape, scored.parts.shape[:2])
     if scored.mixed.ndim != 2 or not scored.mixed.size or len(set(shapes)) > 1:
         raise InputError(f"scores {shapes[0]} and gold marks {shapes[1]} do not fit")
     words = len(is_gold)
     folds = np.random.default_rng(seed).permutation(words) % min(FOLDS, words)
-    fitted = _fit(scored, is_gold, absent, np.arange(words))
+    fitted = _fit(scored, is_gold, absent)
     # Stated and right: the best candidates of each word, as it is and with the gold hidden, by a
     # fit without the word.
     looked = min(FITTED_ON, is_gold.shape[1])
     stated, right = np.zeros((2, words, looked)), np.zeros((2, words, looked))
-    weights = np.repeat(np.stack([1 - absent, absent])[..., None], looked, axis=2)
+    lacking, here = fitted.shares(scored), np.zeros((2, words))
+    weights = np.repeat(np.stack([1 - lacking, lacking])[..., None], looked, axis=2)
     for fold in np.unique(folds):
         inside = np.flatnonzero(folds == fold)
         rest = np.flatnonzero(folds != fold) if words > 1 else inside
-        other = _fit(scored, is_gold, absent, rest)
+        other = _fit(scored[rest], is_gold[rest], absent)
         some, gold = scored[inside], is_gold[inside]
         for hidden, shown in enumerate((some, some.hiding(gold))):
             best = np.argsort(-shown.mixed, axis=1, kind="stable")[:, :looked]
             marks = np.take_along_axis(gold, best, axis=1)
             stated[hidden, inside] = np.take_along_axis(other.confidence(shown), best, axis=1)
+            here[hidden, inside] = other.stands_out(shown)
             right[hidden, inside] = marks & (not hidden)
             weights[hidden, inside] *= ~(marks & bool(hidden))  # what is hidden is not there
-    bent, bends = stated.copy(), []
+    golds = (1 - lacking) * np.maximum(1, is_gold.sum(axis=1))
+    measured = reliability(stated, right, weights, float(golds.sum()), here)
+    return replace(fitted, reliability=measured)
+
+
+def _fit(scored: Scored, is_gold: Bools, absent: tuple[Absent, Absent]) -> Calibration:
+    spans = []
     for way in (~scored.backward, scored.backward):
-        bends.append(_bend(*(one[:, way, 0] for one in (stated, right, weights))))
-        for fold in np.unique(folds[way]):
-            rest, inside = way & (folds != fold), way & (folds == fold)
-            bend = _bend(*(one[:, rest, 0] for one in (stated, right, weights)))
-            bent[:, inside, 0] = bend_to(stated[:, inside, 0], bend)
-    golds = (1 - absent) * np.maximum(1, is_gold.sum(axis=1))
-    measured = reliability(bent, right, weights, float(golds.sum()))
-    return replace(fitted, bends=(bends[0], bends[1]), reliability=measured)
-
-
-def _fit(scored: Scored, is_gold: Bools, absent: Floats, rows: Ints) -> Calibration:
-    some, gold = scored[rows], is_gold[rows]
-    x, y, weights = [], [], []
-    for hidden in (False, True):
-        shown = some.hiding(gold) if hidden else some
-        best = np.argsort(-shown.mixed, axis=1, kind="stable")[:, :FITTED_ON]
-        right = np.take_along_axis(gold, best, axis=1)
-        share = absent[rows] if hidden else 1 - absent[rows]
-        # A hidden candidate is not there.
-        weight = np.where(right & hidden, 0.0, share[:, None])
-        x.append(
-            np.take_along_axis(features(shown), best[..., None], axis=1).reshape(best.size, -1)
-        )
-        y.append((right & (not hidden)).ravel())
-        weights.append(weight.ravel())
-    counted = np.concatenate(weights)
-    kept = counted > 0
-    fitted = logistic_regression(
-        np.concatenate(x)[kept],
-        np.concatenate(y)[kept].astype(np.float64),
-        weights=counted[kept],
-        ridge=RIDGE,
+        ranks = np.log1p(scored.rows[way]) if way.any() else np.zeros(1)
+        spans.append((float(ranks.mean()), float(np.quantile(ranks, HIGHEST))))
+    nothing: Curve = (0.0, ())
+    unfitted = Calibration(nothing, nothing, absent, (spans[0], spans[1]))
+    best = np.argsort(-scored.mixed, axis=1, kind="stable")[:, :FITTED_ON]
+    known = np.take_along_axis(unfitted.features(scored), best[..., None], axis=1)
+    marks = np.take_along_axis(is_gold, best, axis=1).ravel().astype(np.float64)
+    right = logistic_regression(known.reshape(best.size, -1), marks, ridge=RIDGE)
+    shown, hidden = (
+        clues(one)[np.arange(len(one.mixed)), one.mixed.argmax(axis=1)]
+        for one in (scored, scored.hiding(is_gold))
     )
-    return Calibration(fitted[0], tuple(fitted[1:]))
+    is_shown = np.repeat([1.0, 0.0], len(shown))
+    here = logistic_regression(np.concatenate([shown, hidden]), is_shown, ridge=RIDGE)
+    return replace(unfitted, right=(right[0], tuple(right[1:])), here=(here[0], tuple(here[1:])))
 
 
-def _bend(stated: Floats, right: Floats, weights: Floats) -> Bend:
-    """Beta calibration (Kull et al. 2017) of best candidates; none if there are few words.
-
-    A logistic curve is too flat where even the surest are not all right, as where a dictionary
-    lists only some of the right translations.
-    """
-    if stated.shape[1] < FEWEST_TO_BEND:
-        return STRAIGHT
-    chance = np.clip(stated.ravel(), 1e-6, 1 - 1e-6)
-    x = np.stack([np.log(chance), -np.log1p(-chance)], axis=1)
-    constant, rise, fall = logistic_regression(x, right.ravel(), weights=weights.ravel())
-    return (constant, rise, fall) if rise >= 0 and fall >= 0 else STRAIGHT
-
-
-def bend_to(chance: Floats, bend: Bend) -> Floats:
-    """The chances after beta calibration, in the same order."""
-    if bend == STRAIGHT:
-        return chance
-    chance = np.clip(chance, 1e-6, 1 - 1e-6)
-    logits = bend[0] + bend[1] * np.log(chance) - bend[2] * np.log1p(-chance)
-    bent: Floats = 1 / (1 + np.exp(-logits))
-    return bent
-
-
-def reliability(stated: Floats, right: Floats, weights: Floats, golds: float) -> Reliability:
+def reliability(
+    stated: Floats, right: Floats, weights: Floats, golds: float, here: Floats
+) -> Reliability:
     """How stated confidences, (as they are and with gold hidden, words, ranks), hold.
 
-    ``golds``: number of right translations that there are, weighted.
+    ``golds``: number of right translations that there are, weighted. ``here``: how much (as they
+    are and with gold hidden, words) words look as if they had a translation.
     """
     first, hits, mass = (one[..., 0].ravel() for one in (stated, right, weights))
     which = equal_width(first)
@@ -320,7 +357,7 @@ def reliability(stated: Floats, right: Floats, weights: Floats, golds: float) ->
         bins.append((means[0], means[1], float(mass[inside].sum())))
     error = calibration_error(mass[None], first, hits, which)
     hidden = np.repeat([False, True], stated.shape[1])
-    not_here = separation(np.ones((1, len(first))), first, hidden)
+    not_here = separation(np.ones((1, here.size)), here.ravel(), hidden)
     further = [one[..., 1:].ravel() for one in (stated, right, weights)]
     others = 0.0
     if further[2].any():

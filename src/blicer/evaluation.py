@@ -421,10 +421,12 @@ def _evaluate_direction(
     if ranked is None:
         ranks[known] = system.gold_ranks(queries, golds, reverse=reverse)
         return _result(words, ranks, known, settings, labels=labels)
-    indices, sure, calibrated = ranked
+    indices, sure, here, calibrated = ranked
     shape = (len(words), indices.shape[1])
     right, filled = np.zeros(shape, dtype=np.bool_), np.zeros(shape)
     filled[has_entry] = sure
+    is_here = np.zeros(len(words))
+    is_here[has_entry] = here
     right[known] = _is_gold(indices[known[has_entry]], golds, len(target.lookup))
     ranks[known] = np.where(right[known].any(axis=1), 1 + right[known].argmax(axis=1), 0)
     # Golds beyond the candidates: behind all of them.
@@ -437,14 +439,16 @@ def _evaluate_direction(
         )
     listed, findable = _gold_counts(lexicon, target)
     likely = getattr(getattr(system, "calibration", None), "likely", 0.5)
-    answers = Answers(filled, right, has_entry, listed, findable, calibrated, likely)
+    known_of = (has_entry, listed, findable, calibrated, likely, is_here)
+    answers = Answers(filled, right, *known_of)
     return _result(words, ranks, known, settings, answers, labels)
 
 
 def _candidates(
     system: Any, queries: Integers, reverse: bool
-) -> tuple[Integers, Floats, bool] | None:
-    """Candidates of every query, how sure they are, and whether that is a confidence."""
+) -> tuple[Integers, Floats, Floats, bool] | None:
+    """Candidates of every query, how sure they are, how sure it is that there is any translation,
+    and whether these are chances."""
     if hasattr(system, "rank"):
         blocks = range(0, max(len(queries), 1), _QUERIES_AT_ONCE)
         parts = [
@@ -452,12 +456,14 @@ def _candidates(
             for start in blocks
         ]
         calibrated = all(part.confidence is not None for part in parts)
-        sure = [part.confidence if calibrated else part.scores for part in parts]
-        indices = np.concatenate([part.indices for part in parts])
-        return indices, np.concatenate(sure).astype(np.float64), calibrated
+        scores = [part.confidence if calibrated else part.scores for part in parts]
+        sure = np.concatenate(scores).astype(np.float64)
+        here = np.concatenate([part.here for part in parts]) if calibrated else sure[:, 0]
+        return np.concatenate([part.indices for part in parts]), sure, here, calibrated
     if hasattr(system, "retriever"):
         found = system.retriever.search(CANDIDATES, queries, reverse=reverse)
-        return found.indices, found.scores.astype(np.float64), False
+        scores = found.scores.astype(np.float64)
+        return found.indices, scores, scores[:, 0], False
     return None
 
 

@@ -41,7 +41,7 @@ FIGURES = {
     "ece": "calibration error of first translations, 10 bins of equal width",
     "ece_floor": "the ece that perfect confidences would have on so few words",
     "ace": "the same as ece with 10 bins of equal size",
-    "auc_absent": "AUC of a low confidence as a sign that no gold is in the vocabulary",
+    "auc_absent": "AUC of the chance that no gold is in the vocabulary",
 }
 _PAIRS_AT_ONCE = 400_000
 _ROUNDING = 1e-9  # so that 19 of 20 is a precision of 0.95
@@ -64,11 +64,14 @@ class Answers:
     calibrated: bool
     likely: float = 0.5
     """The confidence from which on translations after the first are given."""
+    is_here: Floats | None = None
+    """(words,): the chance that there is any translation; by default ``sure`` of the first."""
 
     def take(self, rows: Any) -> Answers:
         """The answers of some words."""
         names = ("sure", "right", "has_entry", "golds", "golds_known")
-        return replace(self, **{name: getattr(self, name)[rows] for name in names})
+        here = None if self.is_here is None else self.is_here[rows]
+        return replace(self, is_here=here, **{name: getattr(self, name)[rows] for name in names})
 
     def in_vocabulary(self) -> Answers:
         """Words that can be answered, with the gold translations that can be found."""
@@ -89,13 +92,14 @@ def figures(
     sure, right = answers.sure[inside], answers.right[inside]
     golds = weights @ answers.golds.astype(np.float64)
     first, first_right = sure[:, 0], right[:, 0].astype(np.float64)
+    here = first if answers.is_here is None else answers.is_here[inside]
     total = some.sum(axis=1)
     found = {
         "f1_first": _precision_recall(some.sum(axis=1), some @ first_right, golds)[2],
         "ap": average_precision(some, sure, right, golds),
         **selective(some, first, first_right),
         "right": _ratio(some @ first_right, total),
-        "auc_absent": separation(some, first, answers.golds_known[inside] == 0),
+        "auc_absent": separation(some, here, answers.golds_known[inside] == 0),
     }
     if answers.calibrated:
         kept = sure >= (answers.likely if min_confidence is None else min_confidence)

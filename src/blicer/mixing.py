@@ -181,7 +181,7 @@ class Mixture:
         """What confidence is computed from; scores of weight 0, which need not exist, are 0."""
         used = np.array([self.weights[name] != 0 for name in self.names])
         backward = getattr(view, "backward", np.full(len(view.queries), reverse))
-        return Scored(self.combine(view.parts), view.parts * used, backward)
+        return Scored(self.combine(view.parts), view.parts * used, backward, view.queries)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

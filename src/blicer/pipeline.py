@@ -600,13 +600,12 @@ def fit_confidence(
 
     ``checked``: whether the held-out pairs are seeds, not the space's own findings.
     """
-    shares = [one.share(view.queries) for one in absent]
-    lacking = np.where(view.backward, shares[1], shares[0])
     scored = mixture.scored(view)
-    fitted = calibrate(scored, view.is_gold, lacking, seed=seed)
+    fitted = calibrate(scored, view.is_gold, absent, seed=seed)
     if checked:
         return fitted
-    right = view.is_gold[np.arange(len(lacking)), scored.mixed.argmax(axis=1)] * (1 - lacking)
+    right = view.is_gold[np.arange(len(view.is_gold)), scored.mixed.argmax(axis=1)]
+    right = right * (1 - fitted.shares(scored))
     forward, backward = (
         float(right[way].mean()) if way.any() else 0.5 for way in (~view.backward, view.backward)
     )

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from blicer.dictionary import Dictionary
     from blicer.embeddings import Embeddings
 
-FORMAT, VERSION = "blicer-translator", 1
+FORMAT, VERSION = "blicer-translator", 2
 DESCRIPTION = "translator.json"
 
 QUERIES_AT_ONCE = 512
@@ -60,6 +60,8 @@ class Ranking:
     confidence: NDArray[np.float64] | None
     parts: NDArray[np.float64]
     """(queries, candidates, scores): every score, in the mixture's order; 0 if of weight 0."""
+    here: NDArray[np.float64] | None = None
+    """(queries,): the chance that the other vocabulary has a translation at all."""
 
     def candidates(self, language: Embeddings) -> Iterator[list[Candidate]]:
         """All candidates of each query, words of ``language``."""
@@ -125,16 +127,19 @@ class Translator:
         )
         mixed = self.mixture.combine(scores.parts)
         order = np.argsort(-mixed, axis=1, kind="stable")
-        confidence = None
+        confidence = here = None
         if self.calibration is not None and len(mixed):
-            sure = self.calibration.confidence(self.mixture.scored(scores, reverse=reverse))
-            sure *= doubts(self.space, scores.queries, scores.indices, reverse=reverse)
+            scored = self.mixture.scored(scores, reverse=reverse)
+            doubted = doubts(self.space, scores.queries, scores.indices, reverse=reverse)
+            sure = doubted * self.calibration.confidence(scored)
             confidence = np.take_along_axis(sure, order, axis=1)
+            here = doubted.max(axis=1) * self.calibration.is_here(scored)
         return Ranking(
             np.take_along_axis(scores.indices, order, axis=1),
             np.take_along_axis(mixed, order, axis=1),
             confidence,
             np.take_along_axis(scores.parts, order[..., None], axis=1),
+            here,
         )
 
     def gold_ranks(
