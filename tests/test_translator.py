@@ -18,7 +18,7 @@ from blicer.errors import FileError, InputError
 from blicer.lexicon import Lexicon
 from blicer.mixing import CSLS, Mixture
 from blicer.training_pairs import Scaling
-from blicer.translations import Candidate
+from blicer.translations import Candidate, Translation
 from blicer.translator import Translator
 
 
@@ -282,6 +282,21 @@ def test_damaged_folders_are_one_sentence(translator: Translator, tmp_path: Path
     )
     with pytest.raises(FileError, match="has version 99"):
         Translator.load(tmp_path)
+
+
+def test_a_word_that_more_likely_than_not_has_no_translation(translator: Translator) -> None:
+    """What is said of each word is the chance that its ranking has."""
+    ranking = translator.rank(np.arange(5))
+    assert ranking.here is not None
+    words = translator.source.words[:5]
+    for word, chance in zip(words, ranking.here, strict=True):
+        found = translator.translate(word)
+        assert found.here == pytest.approx(chance)
+        assert found.perhaps_none == (chance < 0.5)
+        assert found.candidates[0].confidence <= chance + 1e-9  # type: ignore[operator]
+    seeded = Translation("a", (Candidate("b", 0.1, 1.0, seed=True),), here=0.1)
+    assert not seeded.perhaps_none
+    assert not Translation("a", ()).perhaps_none
 
 
 def test_bad_arguments_are_named(translator: Translator, space: Space) -> None:

@@ -33,6 +33,14 @@ class Translation:
     known: bool = True
     composed: bool = False
     """Whether it is an expression that is not known as one: its parts were translated."""
+    here: float | None = None
+    """The chance that the other vocabulary has a translation at all (None without calibration)."""
+
+    @property
+    def perhaps_none(self) -> bool:
+        """Whether more likely than not there is no translation to be found."""
+        seed = bool(self.candidates) and self.candidates[0].seed
+        return self.here is not None and self.here < 0.5 and not seed
 
     @property
     def best(self) -> str | None:

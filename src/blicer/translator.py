@@ -63,6 +63,11 @@ class Ranking:
     here: NDArray[np.float64] | None = None
     """(queries,): the chance that the other vocabulary has a translation at all."""
 
+    def chances(self) -> list[float | None]:
+        """``here`` of each query, None without calibration."""
+        found: list[float | None] = [None] * len(self.indices)
+        return found if self.here is None else self.here.tolist()
+
     def candidates(self, language: Embeddings) -> Iterator[list[Candidate]]:
         """All candidates of each query, words of ``language``."""
         for row, best in enumerate(self.indices.tolist()):
@@ -239,12 +244,12 @@ class Translator:
         for start in range(0, len(words), QUERIES_AT_ONCE):
             some = list(words[start : start + QUERIES_AT_ONCE])
             rows = find_in_any_case(some, asked)
-            answers = rank([rows[word] for word in some if word in rows]).candidates(offered)
+            ranking = rank([rows[word] for word in some if word in rows])
+            answers = zip(ranking.candidates(offered), ranking.chances(), strict=True)
             for word in some:
                 bad = given_in(wrong, word)
-                found = (
-                    [one for one in next(answers) if one.word not in bad] if word in rows else []
-                )
+                candidates, here = next(answers) if word in rows else ([], None)
+                found = [one for one in candidates if one.word not in bad]
                 given = [] if seeds_as_evidence else given_in(known, word)
                 every = lemmas(seeds_first(given, found), len(given), forms)
                 of_parts = not every and bool(parts := parts_of(word))
@@ -256,9 +261,8 @@ class Translator:
                     ]
                 first = every[:1] if min_confidence is None else []
                 rest = [one for one in every[len(first) :] if (one.confidence or 0.0) >= least]
-                yield Translation(
-                    word, (*first, *rest)[:k], bool(every), composed=of_parts and bool(every)
-                )
+                composed_of = of_parts and bool(every)
+                yield Translation(word, (*first, *rest)[:k], bool(every), composed_of, here)
 
     @cached_property
     def source_forms(self) -> Forms:

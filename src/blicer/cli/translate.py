@@ -246,6 +246,8 @@ def _answer(entry: Translation, near: Sequence[str]) -> str:
         if entry.composed:
             sure = f" (of its parts{'' if not sure else ', ' + sure[2:-1]})"
         cells.append(f"{candidate.word}{sure}")
+    if cells and entry.perhaps_none:
+        cells.append("(perhaps no translation in the vocabulary)")
     return "\t".join(cells) or "(nothing sure enough)"
 
 

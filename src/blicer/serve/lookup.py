@@ -84,17 +84,19 @@ class RememberingTranslator(Translator):
             with self._ranking:
                 ranking = super().rank(new, reverse=reverse)
             columns = (ranking.indices.astype(np.int32), ranking.scores, ranking.parts)
-            sure = ranking.confidence if ranking.confidence is not None else ranking.scores * np.nan
-            for row, *values in zip(new, *columns, sure, strict=True):
+            unknown = ranking.scores * np.nan
+            sure = ranking.confidence if ranking.confidence is not None else unknown
+            here = ranking.here if ranking.here is not None else unknown[:, 0]
+            for row, *values in zip(new, *columns, sure, here, strict=True):
                 found[row] = [one.copy() for one in values]
                 self.rankings.put((row, reverse), found[row])
         if not rows:
             return super().rank(rows, reverse=reverse)
-        indices, scores, parts, sure = (
+        indices, scores, parts, sure, here = (
             np.stack(column) for column in zip(*(found[row] for row in rows), strict=True)
         )
-        known = sure if self.calibration is not None else None
-        return Ranking(indices.astype(np.int64), scores, known, parts)
+        known = (sure, here) if self.calibration is not None else (None, None)
+        return Ranking(indices.astype(np.int64), scores, known[0], parts, known[1])
 
 
 # -- the worker -----------------------------------------------------------------------------------
@@ -317,6 +319,7 @@ class Lookup:
             {
                 "word": entry.word,
                 "known": entry.known,
+                "here": entry.here,
                 "candidates": [_candidate(one) for one in entry.candidates],
             }
             for entry in self.translator.translate(words, k, **how)
@@ -352,6 +355,7 @@ class Lookup:
         entry = {
             "word": word,
             "known": found.known,
+            "here": found.here,
             "rank": None if row is None else row + 1,
             "candidates": candidates,
             **self.neighbours(word, NEAR, reverse=reverse),

@@ -17,7 +17,7 @@
  * @typedef {NewDecision & {id: number, when: string}} Decision
  * @typedef {{word: string, rank: number | null, confidence: number | null, score: number | null, parts: Record<string, number>,
  *   shares: Record<string, number>, back_rank: number, seed: boolean, forms: string[], decision: Verdict | null}} Candidate
- * @typedef {{word: string, known: boolean, rank: number | null, candidates: Candidate[],
+ * @typedef {{word: string, known: boolean, here: number | null, rank: number | null, candidates: Candidate[],
  *   own: {word: string, cosine: number}[], other: {word: string, csls: number}[], decisions: Decision[]}} Entry
  * @typedef {{word: string, side: "source" | "target", x: number, y: number, asked: boolean}} Point
  * @typedef {{rank: number, source: string, target: string | null, confidence: number | null, seed: boolean, decision: Verdict | null}} Row

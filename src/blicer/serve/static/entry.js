@@ -2,7 +2,7 @@
 
 import { api } from "./api.js";
 import { decide, MARKS, pending, undo, VERDICTS } from "./decisions.js";
-import { announce, button, confidence, count, decimals, h, kbd, labelled, sentence, toast, whole, word } from "./dom.js";
+import { announce, button, confidence, count, decimals, h, kbd, labelled, percent, sentence, toast, whole, word } from "./dom.js";
 import { bar, evidence, legend, ranked, sliders, span } from "./mixing.js";
 import { address, facts, language, languageName } from "./state.js";
 
@@ -167,6 +167,7 @@ export class EntryPanel {
     const total = facts.info.words[Number(this.reverse)];
     this.head?.replaceChildren(
       languageName(this.reverse), " · ", h("span", { title: "1 is the most frequent word" }, `frequency rank ${whole(entry.rank ?? 0)}`), ` of ${whole(total)}`,
+      ...(entry.here === null ? [] : [" · ", h("span", { title: "the chance that the other vocabulary has a translation at all" }, `a translation exists: ${percent(entry.here)}`)]),
       ...(entry.candidates.some((one) => one.seed) ? [" · ", h("span", { class: "badge seed" }, "in the seeds")] : []),
       " · ", h("a", { href: address({ view: "map", word: entry.word, reverse: this.reverse }) }, "map"));
   }
