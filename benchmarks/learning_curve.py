@@ -28,7 +28,7 @@ import numpy as np
 from benchmarks.peak import measure as measure_peak
 from benchmarks.spaces_table import dictionary
 from benchmarks.without_seeds import measured
-from blicer.calibration import Calibration, Scored, calibrate
+from blicer.calibration import Absent, Calibration, Scored, calibrate
 from blicer.config import Config
 from blicer.embeddings import Embeddings
 from blicer.errors import InputError
@@ -114,14 +114,15 @@ class ScoreAndLead(Translator):
     def rank(self, queries: Any, *, reverse: bool = False) -> Ranking:
         found = super().rank(queries, reverse=reverse)
         assert self.before is not None
-        return replace(found, confidence=self.before.confidence(score_and_lead(found.scores)))
+        scored = score_and_lead(found.scores)
+        return replace(found, confidence=self.before.confidence(scored), here=None)
 
     before: Calibration | None = None
 
 
 def score_and_lead(mixed: Any) -> Scored:
     none = np.zeros((*mixed.shape, 0))
-    return Scored(mixed, none, np.zeros(len(mixed), bool))
+    return Scored(mixed, none, np.zeros(len(mixed), bool), np.zeros(len(mixed), np.int64))
 
 
 def both_confidences(prepared: Prepared) -> Iterator[tuple[str, Translator]]:
@@ -133,7 +134,7 @@ def both_confidences(prepared: Prepared) -> Iterator[tuple[str, Translator]]:
     parts = (now.space, now.scorers, now.mixture, now.scaling)
     before = ScoreAndLead(*parts, calibration=now.calibration, n_cand=now.n_cand)
     scores = score_and_lead(now.mixture.combine(view.parts))
-    before.before = calibrate(scores, view.is_gold, np.zeros(len(scores.mixed)))
+    before.before = calibrate(scores, view.is_gold, (Absent.of_share(0.0), Absent.of_share(0.0)))
     yield "before", before
 
 

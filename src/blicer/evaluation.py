@@ -458,7 +458,8 @@ def _candidates(
         calibrated = all(part.confidence is not None for part in parts)
         scores = [part.confidence if calibrated else part.scores for part in parts]
         sure = np.concatenate(scores).astype(np.float64)
-        here = np.concatenate([part.here for part in parts]) if calibrated else sure[:, 0]
+        told = all(part.here is not None for part in parts)
+        here = np.concatenate([part.here for part in parts]) if told else sure[:, 0]
         return np.concatenate([part.indices for part in parts]), sure, here, calibrated
     if hasattr(system, "retriever"):
         found = system.retriever.search(CANDIDATES, queries, reverse=reverse)
