@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.learning_curve import PROMISED, WORDS
+from benchmarks.learning_curve import PROMISED, WORDS, forget_stages
 from benchmarks.spaces_table import dictionary
 from blicer.config import Config
 from blicer.embeddings import Embeddings
@@ -48,8 +48,9 @@ Pairs = list[tuple[str, str]]
 class Annotator:
     """Answers from a dictionary."""
 
-    def __init__(self, data: Path, pair: str) -> None:
-        self.pair = pair
+    def __init__(self, data: Path, pair: str, kept: Path) -> None:
+        """``kept``: a folder for the encoder's vectors of the words."""
+        self.pair, self.kept = pair, kept
         self.source, self.target = (
             Embeddings.load(
                 data / "vectors" / f"{language}.npy",
@@ -69,9 +70,10 @@ class Annotator:
     def train(self, right: Pairs, wrong: Pairs) -> Translator:
         seeds = Lexicon([*self.seeds, *right])
         config = Config.for_seeds(len(seeds))
-        with tempfile.TemporaryDirectory() as work:
-            how: dict[str, Any] = {"wrong": Lexicon(wrong), "work_dir": work}
-            return train(self.source, self.target, seeds, config, **how)
+        how: dict[str, Any] = {"wrong": Lexicon(wrong), "work_dir": self.kept}
+        translator = train(self.source, self.target, seeds, config, **how)
+        forget_stages(self.kept)
+        return translator
 
     def lookup(self, translator: Translator) -> Lookup:
         with tempfile.TemporaryDirectory() as folder:
@@ -136,11 +138,12 @@ def measured(translator: Translator, found: DirectionResult) -> dict[str, Any]:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    for pair in arguments.pairs:
-        annotator = Annotator(arguments.data, pair)
+    with tempfile.TemporaryDirectory() as kept:
+        annotators = [Annotator(arguments.data, pair, Path(kept)) for pair in arguments.pairs]
         for step in range(arguments.steps + 1):
-            for order in arguments.orders:
-                _advance(annotator, order, step)
+            for annotator in annotators:
+                for order in arguments.orders:
+                    _advance(annotator, order, step)
 
 
 def _file(pair: str, order: str, step: int) -> Path:

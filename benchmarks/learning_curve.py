@@ -88,8 +88,7 @@ def unit(
     started = time.perf_counter()
     ran = measure_peak(lambda: prepare(source, target, seeds, config, work_dir=kept))
     prepared, seconds = ran.result, time.perf_counter() - started
-    for stage in kept.glob("*-*"):  # of this training alone
-        shutil.rmtree(stage)
+    forget_stages(kept)
     test = dictionary(data, pair, "test.freq.2k")
     row = measured(prepared, test)
     settings = prepared.fitted.space.settings
@@ -106,6 +105,12 @@ def unit(
         )
     row |= {key: settings.get(key) for key in ("start", "chosen_weights", "descended")}
     return row | {"seeds": prepared.seeds, "seconds": seconds, "extra_gb": ran.extra_gb}
+
+
+def forget_stages(kept: Path) -> None:
+    """Leave the encoder's vectors alone in a work folder, for the next training."""
+    for stage in kept.glob("*-*"):
+        shutil.rmtree(stage)
 
 
 class ScoreAndLead(Translator):
