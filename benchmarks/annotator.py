@@ -76,9 +76,9 @@ class Annotator:
         return translator
 
     def lookup(self, translator: Translator) -> Lookup:
-        with tempfile.TemporaryDirectory() as folder:
-            translator.save(Path(folder) / "translator")
-            return Lookup.load(Path(folder) / "translator")
+        """Its folder stays until the next one, because words are read as they are asked for."""
+        translator.save(self.kept / "translator")
+        return Lookup.load(self.kept / "translator")
 
     def asked(self, lookup: Lookup, known: set[str], order: str) -> list[Row]:
         """The next words of a queue that the dictionary can answer."""
