@@ -139,7 +139,9 @@ def both_confidences(prepared: Prepared) -> Iterator[tuple[str, Translator]]:
     parts = (now.space, now.scorers, now.mixture, now.scaling)
     before = ScoreAndLead(*parts, calibration=now.calibration, n_cand=now.n_cand)
     scores = score_and_lead(now.mixture.combine(view.parts))
-    before.before = calibrate(scores, view.is_gold, (Absent.of_share(0.0), Absent.of_share(0.0)))
+    fitted = calibrate(scores, view.is_gold, (Absent.of_share(0.0), Absent.of_share(0.0)))
+    surely = (40.0, tuple(0.0 for _ in fitted.here[1]))  # every word has a translation here
+    before.before = replace(fitted, here=surely)
     yield "before", before
 
 

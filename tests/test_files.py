@@ -275,7 +275,7 @@ def test_a_folder_that_is_not_what_was_asked_for(tmp_path: Path) -> None:
         (tmp_path / "none", "f", 1, "does not exist"),
         (tmp_path, "f", 1, "there is no mark.json"),
         (folder, "g", 1, "expected format 'g'"),
-        (folder, "f", 2, "has version 1; this blicer reads version 2"),
+        (folder, "f", 2, "has version 1; this blicer reads version 2: make "),
     ):
         with pytest.raises(FileError, match=said):
             read_marker(place, "mark.json", format, version, "ours")

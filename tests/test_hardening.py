@@ -112,7 +112,7 @@ def test_nan_never_becomes_a_confidence() -> None:
         "right": [0.0, [1.0]],
         "here": [0.0, [1.0]],
         "absent": [{"intercept": 0.0, "slope": 1.0}] * 2,
-        "ranks": [[3.0, 8.0]] * 2,
+        "ranks": [[1.0, 3.0, 8.0]] * 2,
         "usual": None,
         "reliability": None,
     }
@@ -121,10 +121,13 @@ def test_nan_never_becomes_a_confidence() -> None:
         ("right", [float("nan"), [1.0]]),
         ("here", [0.0, [float("inf")]]),
         ("absent", [{"intercept": 0.0, "slope": float("nan")}] * 2),
-        ("ranks", [[float("nan"), 8.0]] * 2),
+        ("ranks", [[float("nan"), 3.0, 8.0]] * 2),
         ("usual", [0.0, float("inf")]),
     ):
         with pytest.raises(ValueError, match="finite"):
+            Calibration.from_dict(values | {name: wrong})
+    for name, wrong in (("ranks", [[3.0, 8.0]] * 2), ("usual", []), ("usual", [0.0])):
+        with pytest.raises(ValueError, match="unpack"):
             Calibration.from_dict(values | {name: wrong})
 
 

@@ -129,9 +129,10 @@ def test_a_pair_without_seeds_takes_the_weights_that_all_held_out_words_choose(
     expected = choose_weights(joined.parts[..., [0, 2]], joined.is_gold, ["csls", "cross-encoder"])
     alone = found["fr", "ru"].translator()
     mixture, calibration = alone.mixture, alone.calibration
-    # The other pairs' seeds are checked pairs: confidences are as these say.
+    # The other pairs' seeds are checked pairs: confidences are as these say, without promises.
     assert calibration is not None
-    assert calibration.reliability is not None
+    assert calibration.usual is None
+    assert calibration.reliability is None
     assert mixture.weights == expected.weights
     assert mixture.queries == len(joined.parts)
 

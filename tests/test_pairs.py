@@ -394,6 +394,12 @@ def test_pairs_known_to_be_wrong_are_negatives_and_never_silver() -> None:
     at = rows(built, SEED, SILVER, NEGATIVE).index(far)
     expected = retriever.score(np.array([far[0]]), np.array([far[1]]))
     np.testing.assert_allclose(built.score[at], expected[0], rtol=1e-5)
+    assert not free.is_of_seeds.any()
+    # Without silver pairs a wrong pair of other words is one of those that somebody has checked.
+    supervised = Config.resolve(overrides={"n_neg": 3})
+    checked = build_pairs(retriever, np.array([best]), supervised, wrong=np.array([far]))
+    assert far in rows(checked, NEGATIVE)
+    assert checked.is_of_seeds.all()
     # A seed is right, whatever else is said of it.
     taught = build_pairs(retriever, np.array([far]), config, wrong=np.array([far]))
     assert far in rows(taught, SEED)

@@ -160,7 +160,7 @@ def test_vec_files_are_readable(tmp_path: Path) -> None:
     ("change", "expected"),
     [
         ({"format": "other"}, "expected format 'blicer-space'"),
-        ({"version": 99}, "has version 99; this blicer reads version 1"),
+        ({"version": 99}, "has version 99; this blicer reads version 1: make a space again"),
         ({"settings": None}, "lacks the method, its settings, or a side"),
         ({"source": {"words": 7}}, "has 3 words; space.json says 7"),
     ],

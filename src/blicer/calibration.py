@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from blicer.errors import InputError
-from blicer.metrics import calibration_error, equal_width, separation
+from blicer.metrics import calibration_error, equal_width
 from blicer.regression import logistic_regression
 
 if TYPE_CHECKING:
@@ -38,9 +38,9 @@ USUALLY_ABSENT = 0.1  # share of words without a translation in the vocabulary, 
 CURVE_POINTS = 200
 FEWEST_TO_PROMISE = 20  # held-out words that a precision is promised on
 COMPARED = 3  # first clues: how a candidate's mixed score compares with the others'
-HIGHEST = 0.9  # quantile of the ranks of words beyond which rarer words count as these
+EXTREMES = (0.1, 0.9)  # quantiles of the ranks of words beyond which words count as these
 Curve = tuple[float, tuple[float, ...]]  # logistic: the constant, and the slopes
-Span = tuple[float, float]
+Span = tuple[float, float, float]
 # Share of the distance to the usual log odds that is kept where nobody has checked the pairs: they
 # are right and wrong more clearly than others.
 UNCHECKED = 0.35
@@ -100,7 +100,7 @@ class Scored:
 
     def hiding(self, hidden: Bools) -> Scored:
         """The same with some candidates (words, candidates) moved behind all others."""
-        last = self.mixed.min(axis=1, keepdims=True) - 1.0
+        last = self.mixed.min(axis=1, keepdims=True) - 1e-9  # further down, it would be a clue
         return replace(self, mixed=np.where(hidden, last, self.mixed))
 
 
@@ -115,8 +115,6 @@ class Reliability:
     curve: tuple[tuple[float, float, float], ...] = ()
     """(least confidence, precision of entries that are at least so sure, share of all words that
     have one). All translations of a word count, not the best alone."""
-    not_here: float = 0.5
-    """How well ``stands_out`` tells words whose translation was hidden from the others (AUC)."""
     others: float = 0.0
     """``error`` of translations after the best."""
     likely: float = 0.5
@@ -150,8 +148,8 @@ class Calibration:
     absent: tuple[Absent, Absent]
     """How often source and target words have none."""
     ranks: tuple[Span, Span]
-    """Mean and highest log rank of the source and target words that the fit saw."""
-    usual: Span | None = None
+    """Lowest, mean and highest log rank of the source and target words that the fit saw."""
+    usual: tuple[float, float] | None = None
     """Log odds that the best candidates of each direction are drawn to; none: they stay."""
     reliability: Reliability | None = None
 
@@ -165,7 +163,7 @@ class Calibration:
 
         ``rates``: share of words of each direction whose best candidate is right.
         """
-        forward, backward = _log_odds(np.array(rates)).tolist()
+        forward, backward = _log_odds(np.clip(rates, 1e-3, 1 - 1e-3)).tolist()
         return replace(self, usual=(forward, backward), reliability=None)
 
     def check(self, scores: int) -> None:
@@ -184,11 +182,11 @@ class Calibration:
         Whether it is the best, then its clues in separate columns for the best and for the others:
         most candidates are wrong and far behind, and must not decide how sure the best one is.
         Among frequent words, for which a dictionary lists only some of the right translations,
-        scores tell less. So the clues are there once more times the log rank; for words rarer than
-        those of the fit, times the highest rank that it saw.
+        scores tell less. So the clues are there once more times the log rank; words beyond the
+        ranks that the fit saw count as the last ones that it saw.
         """
-        spans = np.array(self.ranks)[scored.backward.astype(int)]
-        rank = np.minimum(np.log1p(scored.rows), spans[:, 1]) - spans[:, 0]
+        low, mean, high = np.array(self.ranks)[scored.backward.astype(int)].T
+        rank = np.clip(np.log1p(scored.rows), low, high) - mean
         known = clues(scored)
         ranked = rank[:, None, None] * np.concatenate(
             [np.ones((*scored.mixed.shape, 1)), known[..., :COMPARED]], axis=2
@@ -236,8 +234,11 @@ class Calibration:
             for constant, slopes in (values["right"], values["here"])
         ]
         absent = [Absent(float(one["intercept"]), float(one["slope"])) for one in values["absent"]]
-        ranks = [(float(mean), float(high)) for mean, high in values["ranks"]]
-        usual = values["usual"] and (float(values["usual"][0]), float(values["usual"][1]))
+        ranks = [(float(low), float(mean), float(high)) for low, mean, high in values["ranks"]]
+        usual = None
+        if values["usual"] is not None:
+            forward, backward = map(float, values["usual"])
+            usual = (forward, backward)
         numbers = [number for curve in curves for number in (curve[0], *curve[1])]
         numbers += [number for one in absent for number in (one.intercept, one.slope)]
         numbers += [number for one in (*ranks, usual or ()) for number in one]
@@ -301,7 +302,7 @@ def calibrate(
     # fit without the word.
     looked = min(FITTED_ON, is_gold.shape[1])
     stated, right = np.zeros((2, words, looked)), np.zeros((2, words, looked))
-    lacking, here = fitted.shares(scored), np.zeros((2, words))
+    lacking = fitted.shares(scored)
     weights = np.repeat(np.stack([1 - lacking, lacking])[..., None], looked, axis=2)
     for fold in np.unique(folds):
         inside = np.flatnonzero(folds == fold)
@@ -312,19 +313,18 @@ def calibrate(
             best = np.argsort(-shown.mixed, axis=1, kind="stable")[:, :looked]
             marks = np.take_along_axis(gold, best, axis=1)
             stated[hidden, inside] = np.take_along_axis(other.confidence(shown), best, axis=1)
-            here[hidden, inside] = other.stands_out(shown)
             right[hidden, inside] = marks & (not hidden)
             weights[hidden, inside] *= ~(marks & bool(hidden))  # what is hidden is not there
     golds = (1 - lacking) * np.maximum(1, is_gold.sum(axis=1))
-    measured = reliability(stated, right, weights, float(golds.sum()), here)
-    return replace(fitted, reliability=measured)
+    return replace(fitted, reliability=reliability(stated, right, weights, float(golds.sum())))
 
 
 def _fit(scored: Scored, is_gold: Bools, absent: tuple[Absent, Absent]) -> Calibration:
     spans = []
     for way in (~scored.backward, scored.backward):
         ranks = np.log1p(scored.rows[way]) if way.any() else np.zeros(1)
-        spans.append((float(ranks.mean()), float(np.quantile(ranks, HIGHEST))))
+        low, high = np.quantile(ranks, EXTREMES).tolist()
+        spans.append((low, float(ranks.mean()), high))
     nothing: Curve = (0.0, ())
     unfitted = Calibration(nothing, nothing, absent, (spans[0], spans[1]))
     best = np.argsort(-scored.mixed, axis=1, kind="stable")[:, :FITTED_ON]
@@ -340,13 +340,10 @@ def _fit(scored: Scored, is_gold: Bools, absent: tuple[Absent, Absent]) -> Calib
     return replace(unfitted, right=(right[0], tuple(right[1:])), here=(here[0], tuple(here[1:])))
 
 
-def reliability(
-    stated: Floats, right: Floats, weights: Floats, golds: float, here: Floats
-) -> Reliability:
+def reliability(stated: Floats, right: Floats, weights: Floats, golds: float) -> Reliability:
     """How stated confidences, (as they are and with gold hidden, words, ranks), hold.
 
-    ``golds``: number of right translations that there are, weighted. ``here``: how much (as they
-    are and with gold hidden, words) words look as if they had a translation.
+    ``golds``: number of right translations that there are, weighted.
     """
     first, hits, mass = (one[..., 0].ravel() for one in (stated, right, weights))
     which = equal_width(first)
@@ -356,8 +353,6 @@ def reliability(
         means = [float(np.average(one[inside], weights=mass[inside])) for one in (first, hits)]
         bins.append((means[0], means[1], float(mass[inside].sum())))
     error = calibration_error(mass[None], first, hits, which)
-    hidden = np.repeat([False, True], stated.shape[1])
-    not_here = separation(np.ones((1, here.size)), here.ravel(), hidden)
     further = [one[..., 1:].ravel() for one in (stated, right, weights)]
     others = 0.0
     if further[2].any():
@@ -367,7 +362,6 @@ def reliability(
         tuple(bins),
         float(error[0]),
         _precision_curve(stated, right, weights),
-        float(not_here[0]),
         others,
         _likely(float((mass * hits).sum()), float(mass.sum()), golds, *further),
     )

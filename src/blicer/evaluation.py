@@ -458,8 +458,8 @@ def _candidates(
         calibrated = all(part.confidence is not None for part in parts)
         scores = [part.confidence if calibrated else part.scores for part in parts]
         sure = np.concatenate(scores).astype(np.float64)
-        told = all(part.here is not None for part in parts)
-        here = np.concatenate([part.here for part in parts]) if told else sure[:, 0]
+        told: list[Any] = [getattr(part, "here", None) for part in parts]  # systems need not know
+        here = sure[:, 0] if any(one is None for one in told) else np.concatenate(told)
         return np.concatenate([part.indices for part in parts]), sure, here, calibrated
     if hasattr(system, "retriever"):
         found = system.retriever.search(CANDIDATES, queries, reverse=reverse)

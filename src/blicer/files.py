@@ -325,7 +325,8 @@ def read_marker(folder: Path, marker: str, format: str, version: int, what: str)
         raise FileError(path, f"is not the description of {what}; expected format {format!r}")
     if values.get("version") != version:
         found = values.get("version")
-        raise FileError(path, f"has version {found!r}; this blicer reads version {version}")
+        again = f"this blicer reads version {version}: make {what} again"
+        raise FileError(path, f"has version {found!r}; {again}")
     verified = verify(folder, marker, values)
     return values | {VERIFIED: verified}
 

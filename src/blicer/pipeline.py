@@ -123,13 +123,14 @@ class Prepared:
 
     def translator(self) -> Translator:
         """Choose the mixing weights, and put everything together."""
-        mixture = choose(self.held_out, self.config, checked=not self.notes)
+        checked = "unsupervised" not in self.notes
+        mixture = choose(self.held_out, self.config, checked=checked)
         calibration = None
         if self.held_out is not None:
-            calibration = fit_confidence(
-                *(self.held_out, mixture, self.absent, self.config.seed),
-                checked="unsupervised" not in self.notes,
-            )
+            known_of = (self.held_out, mixture, self.absent, self.config.seed)
+            calibration = fit_confidence(*known_of, checked=checked)
+            if self.notes:  # other pairs' words promise nothing for this one
+                calibration = replace(calibration, reliability=None)
         found: dict[str, Any] = {}
         if self.held_out is not None and calibration is not None and not self.notes:
             space = self.fitted.space

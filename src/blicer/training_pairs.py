@@ -148,10 +148,14 @@ class TrainingPairs:
 
     @property
     def is_of_seeds(self) -> npt.NDArray[np.bool_]:
-        """The seeds, and the negatives that share a word with one."""
-        seeds = np.equal(self.kind, SEED)
-        shared = np.isin(self.source, self.source[seeds]) | np.isin(self.target, self.target[seeds])
-        return seeds | (shared & np.equal(self.kind, NEGATIVE))
+        """All but silver pairs, and negatives that share a word with these but with no seed."""
+
+        def shares_word(kind: int) -> npt.NDArray[np.bool_]:
+            own = np.equal(self.kind, kind)
+            return np.isin(self.source, self.source[own]) | np.isin(self.target, self.target[own])
+
+        of_silver = shares_word(SILVER) & ~shares_word(SEED)
+        return ~np.equal(self.kind, SILVER) & ~of_silver
 
     def examples(
         self,

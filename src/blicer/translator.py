@@ -138,7 +138,8 @@ class Translator:
             doubted = doubts(self.space, scores.queries, scores.indices, reverse=reverse)
             sure = doubted * self.calibration.confidence(scored)
             confidence = np.take_along_axis(sure, order, axis=1)
-            here = doubted.max(axis=1) * self.calibration.is_here(scored)
+            if self.calibration.usual is None:  # without checked pairs it is no chance
+                here = doubted.max(axis=1) * self.calibration.is_here(scored)
         return Ranking(
             np.take_along_axis(scores.indices, order, axis=1),
             np.take_along_axis(mixed, order, axis=1),

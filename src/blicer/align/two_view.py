@@ -2,8 +2,8 @@
 
 The steps, in the order of this file: choose a first dictionary; in each round map both sides by
 what is known and mine the mutual nearest neighbours in all views side by side; descend on the
-contrastive loss if that helps; put the views side by side (docs/method.md §9). The encoder's view
-comes in up to three forms: its vectors as they are, the same mapped by what is known, and the
+contrastive loss unless that harms; put the views side by side (docs/method.md §9). The encoder's
+view comes in up to three forms: its vectors as they are, the same mapped by what is known, and the
 static vectors of `lite`, which know many more languages.
 
 What helps is decided by held-out seeds. Several chains run in step, each without one part of the
@@ -200,7 +200,8 @@ class TwoView(Aligner):
         folder = None
         if work is not None:
             inputs = self.inputs(source, target, pairs)
-            folder = stage_folder(work, "rounds", *inputs, digest(*held))
+            state = sorted(Choice.__dataclass_fields__)  # another version's is no use
+            folder = stage_folder(work, "rounds", *inputs, digest(*held), state)
         with stage(folder):
             learner = Learner(self, source, target, chains, work, folder)
             learner.learn()
@@ -392,7 +393,7 @@ class Learner:
                 self._keep()
 
     def _descend(self) -> None:
-        """C1's contrastive steps from the learned maps, kept if held-out seeds gain by them."""
+        """C1's contrastive steps from the learned maps, kept unless held-out seeds lose by them."""
         if self.settings.descent == "never":
             return
         own = {name: getattr(self.settings, name) for name in ("memory_gb", "seed", "device")}

@@ -75,7 +75,7 @@ class Endings:
         spelling = torch.from_numpy(SPELLING_SCALE * self._spelling.score(source, target))
         positive = torch.from_numpy(is_positive)
         self._learn(places, spelling, positive, STRENGTH)
-        if of_seeds is not None and not of_seeds.all():
+        if of_seeds is not None and not of_seeds[is_positive].all():
             self._learn(places[of_seeds], spelling[of_seeds], positive[of_seeds], SEEDS_STRENGTH)
 
     def _learn(self, places: Tensor, spelling: Tensor, positive: Tensor, strength: float) -> None:

@@ -84,19 +84,17 @@ class RememberingTranslator(Translator):
             with self._ranking:
                 ranking = super().rank(new, reverse=reverse)
             columns = (ranking.indices.astype(np.int32), ranking.scores, ranking.parts)
-            unknown = ranking.scores * np.nan
-            sure = ranking.confidence if ranking.confidence is not None else unknown
-            here = ranking.here if ranking.here is not None else unknown[:, 0]
-            for row, *values in zip(new, *columns, sure, here, strict=True):
+            chances = [one for one in (ranking.confidence, ranking.here) if one is not None]
+            for row, *values in zip(new, *columns, *chances, strict=True):
                 found[row] = [one.copy() for one in values]
                 self.rankings.put((row, reverse), found[row])
         if not rows:
             return super().rank(rows, reverse=reverse)
-        indices, scores, parts, sure, here = (
+        indices, scores, parts, *known = (
             np.stack(column) for column in zip(*(found[row] for row in rows), strict=True)
         )
-        known = (sure, here) if self.calibration is not None else (None, None)
-        return Ranking(indices.astype(np.int64), scores, known[0], parts, known[1])
+        sure, here = [*known, None, None][:2]
+        return Ranking(indices.astype(np.int64), scores, sure, parts, here)
 
 
 # -- the worker -----------------------------------------------------------------------------------
