@@ -345,8 +345,9 @@ def test_queues(client: TestClient, plain: Translator) -> None:
         if any(place != 0 for place in by_score):
             differing.append(word)
     assert sorted(queue("disagreement")) == sorted(differing)
-    suspects = [one for one in plain.details["suspects"] if one["direction"] == "forward"]
-    assert queue("seeds") == [one["word"] for one in suspects]
+    for reverse, name in ((False, "source"), (True, "target")):
+        expected = [one[name] for one in plain.details["suspects"]]
+        assert queue("seeds", reverse=reverse) == expected
     decide(client, uncertain[0], "", "skip")
     decide(client, "t200", uncertain[1], "accept", reverse=True)
     assert queue("uncertain") == uncertain[2:]

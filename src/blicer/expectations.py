@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 POOR = 0.3  # P@1 below which the user gets advice
 FEW_SEEDS, MANY_SEEDS = 500, 2_000
 NARROW = 200  # dimensions
-SURE, UNLIKELY = 0.5, 0.1  # confidence of our own first translation, and of the seed's
+CONTRADICTED, LEAST = 300.0, 1e-6  # how much surer of another word; the least chance told apart
 MOST_SUSPECTS = 5_000
 DIRECTIONS = ("forward", "backward")
 
@@ -95,24 +95,33 @@ def advice(report: dict[str, dict[str, Any]], space: Space, seeds: int) -> str:
 def suspects(
     view: HeldOutView, mixture: Mixture, calibration: Calibration, space: Space
 ) -> list[dict[str, Any]]:
-    """Seed pairs that the model, without having seen them, contradicts strongly; surest first."""
+    """Seed pairs that the model, without having seen them, contradicts in both directions.
+
+    In either one it prefers a word that is no seed of the one asked. On (geometric) average of both
+    it is at least ``CONTRADICTED`` times as sure of that word. The clearest come first.
+    """
     mixed: Floats = mixture.combine(view.parts)
     confidence = calibration.confidence(mixture.scored(view))
     best = mixed.argmax(axis=1)
-    rows = np.arange(len(best))
-    sure = confidence[rows, best]
-    seed = np.where(view.is_gold, confidence, 0.0).max(axis=1)
-    wrong = ~view.is_gold[rows, best] & (sure >= SURE) & (seed <= UNLIKELY)
+    told: dict[tuple[int, int], dict[str, tuple[int, float, float]]] = {}
+    for row in np.flatnonzero(~view.is_gold[np.arange(len(best)), best]).tolist():
+        backward, query = bool(view.backward[row]), int(view.queries[row])
+        rather, sure = int(view.candidates[row, best[row]]), float(confidence[row, best[row]])
+        for gold in map(int, view.golds[row]):
+            chance = confidence[row, view.candidates[row] == gold].sum()  # 0: no candidate
+            ratio = math.log(max(sure, LEAST)) - math.log(max(chance, LEAST))
+            pair = (gold, query) if backward else (query, gold)
+            told.setdefault(pair, {})[DIRECTIONS[backward]] = (rather, sure, ratio)
     found = []
-    for row in np.flatnonzero(wrong)[np.argsort(-sure[wrong], kind="stable")][:MOST_SUSPECTS]:
-        asked, offered = (space.source, space.target)[:: -1 if view.backward[row] else 1]
-        found.append(
-            {
-                "direction": DIRECTIONS[int(view.backward[row])],
-                "word": asked.words[int(view.queries[row])],
-                "seed": ", ".join(offered.words[int(gold)] for gold in view.golds[row]),
-                "suggestion": offered.words[int(view.candidates[row, best[row]])],
-                "confidence": round(float(sure[row]), 4),
+    for (x, y), ways in told.items():
+        ratio = sum(ratio for _, _, ratio in ways.values()) / 2
+        if len(ways) == 2 and ratio >= math.log(CONTRADICTED):
+            said: dict[str, Any] = {
+                "source": space.source.words[x],
+                "target": space.target.words[y],
             }
-        )
-    return found
+            for way, side in zip(DIRECTIONS, (space.target, space.source), strict=True):
+                said[way], said[f"{way}_confidence"] = side.words[ways[way][0]], ways[way][1]
+            found.append((-ratio, x, said))
+    found.sort(key=lambda one: one[:2])
+    return [said for _, _, said in found[:MOST_SUSPECTS]]

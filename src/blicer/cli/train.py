@@ -227,7 +227,9 @@ def train(
     keep_case: options.KeepCase = False,
     encoding: options.Encoding = None,
     device: options.Device = None,
-    suspects: Annotated[Path | None, Option(help="TSV for seed pairs that look wrong.")] = None,
+    suspects: Annotated[
+        Path | None, Option(help="TSV for seed pairs that look wrong, the clearest first.")
+    ] = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Align, train the reranker, choose λ on held-out seeds, and save a translator.
@@ -353,12 +355,16 @@ def _report(translator: blicer.Translator, suspects: Path | None) -> None:
     found = details.get("suspects", [])
     if suspects is not None:
         with atomic_write(suspects) as file:
-            file.write(tsv_row(["direction", "word", "seed", "suggestion", "confidence"]))
+            file.write(tsv_row(["source", "target", "rather", "confidence", "of target", "back"]))
             for row in found:
-                file.write(tsv_row([str(value) for value in row.values()]))
+                cells = [f"{one:.4f}" if isinstance(one, float) else one for one in row.values()]
+                file.write(tsv_row(cells))
         note(f"wrote {len(found)} suspicious seed pairs to {suspects}")
     elif found:
-        note(f"{len(found)} seed pairs look wrong (--suspects FILE lists them)")
+        note(
+            f"{len(found)} seed pairs are contradicted in both directions, the model not having "
+            "seen them: wrong, or rare meanings (--suspects FILE lists them, the clearest first)"
+        )
 
 
 def _judged(

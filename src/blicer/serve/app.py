@@ -518,10 +518,11 @@ def _queue(server: Server, kind: str, reverse: bool, offset: int, limit: int) ->
     """The rows of a queue, and why each is in it."""
     lookup, decided = server.lookup, set(server.store.words(reverse=reverse))
     if kind == "seeds":
+        way, word, other = DIRECTIONS[reverse], *("source", "target")[:: -1 if reverse else 1]
         found = [
-            (one["word"], one["seed"], one["confidence"], f"rather {one['suggestion']}?")
+            (one[word], one[other], one[f"{way}_confidence"], f"rather {one[way]}?")
             for one in lookup.translator.details.get("suspects", [])
-            if one["direction"] == DIRECTIONS[reverse] and one["word"] not in decided
+            if one[word] not in decided
         ]
     else:
         rows = [
