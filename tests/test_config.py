@@ -114,6 +114,9 @@ def test_every_setting_is_described() -> None:
     assert rows["mixing_weight"]["default"] == "auto"
     assert rows["epochs"]["expected"] == "a whole number of at least 1"
     assert rows["precision"]["expected"] == "one of auto, fp32, bf16, fp16"
+    assert rows["epochs"]["others"] == "semi_supervised: 5, unsupervised: 5, lite: 1"
+    assert rows["template"]["others"] == "lite: T1"
+    assert rows["warmup"]["others"] == ""
 
 
 @pytest.mark.parametrize(

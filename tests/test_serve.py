@@ -287,6 +287,7 @@ def test_the_dictionary(client: TestClient, plain: Translator) -> None:
     between = [row for row in every if 0.2 <= row["confidence"] <= 0.8]
     assert rows(client, min_confidence=0.2, max_confidence=0.8) == between
     page = client.get("/dictionary", params={"offset": 10, "limit": 5}).json()
+    assert page["ready"] is True
     assert page["rows"] == every[10:15]
     assert page["total"] == WORDS
 

@@ -52,9 +52,11 @@ def settings() -> str:
         "`blicer config` prints this list. On the command line: `--set NAME=VALUE`. In a file: "
         "`NAME = VALUE` in TOML, given with `--config FILE`. In Python: "
         "`blicer.Config.for_seeds(len(seeds), NAME=VALUE)`.\n\n"
-        "Defaults here are the paper's. A preset, and what the encoder `lite` needs, change some "
-        "of them ([method, §10](method.md#s10)); the settings that a training used are saved with "
-        "its translator.",
+        "The defaults are the paper's, for many seeds. What a preset (or a mode of a space) and "
+        "the encoder `lite` change stands beside them ([method, §10](method.md#s10)): "
+        "`blicer train` takes `lite` unless told otherwise, and below 3,000 seeds the preset "
+        "`semi_supervised`. "
+        "The settings that a training used are saved with its translator.",
     ]
     rows = describe()
     for group in (SPACE, PAIRS, TRAINING, CHOICE, RUN):
@@ -68,8 +70,10 @@ def settings() -> str:
 
 
 def _settings(rows: Iterable[dict[str, Any]]) -> str:
-    cells = ((code(r["name"]), code(r["default"]), r["expected"], r["help"]) for r in rows)
-    return table(("name", "default", "values", "meaning"), cells)
+    cells = (
+        (code(r["name"]), code(r["default"]), r["others"], r["expected"], r["help"]) for r in rows
+    )
+    return table(("name", "default", "other defaults", "values", "meaning"), cells)
 
 
 def _scorers() -> Iterator[tuple[str, str]]:

@@ -304,15 +304,24 @@ def defaults_for(seeds: int) -> dict[str, Any]:
 
 
 def describe(kind: Any = Config) -> list[dict[str, Any]]:
-    """One row for each setting: name, default, expected values, who uses it, what it means.
+    """One row for each setting: name, default, other defaults, expected values, group, meaning.
 
-    ``kind``: ``Config``, or the class of an aligner.
+    ``kind``: ``Config``, or the class of an aligner. Other defaults: of presets (an aligner: of
+    modes) and encoders.
     """
     defaults = Config().to_dict() if kind is Config else dataclasses.asdict(kind())
+    sets: dict[str, Mapping[str, Any]] = {**(PRESETS if kind is Config else kind.presets)}
+    if kind is Config:
+        sets |= {name: needs.settings for name, needs in ENCODERS.items()}
     return [
         {
             "name": declared.name,
             "default": defaults[declared.name],
+            "others": ", ".join(
+                f"{label}: {values[declared.name]}"
+                for label, values in sets.items()
+                if values.get(declared.name, defaults[declared.name]) != defaults[declared.name]
+            ),
             "expected": expectation(declared),
             "group": declared.metadata["group"],
             "help": declared.metadata["help"],

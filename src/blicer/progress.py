@@ -1,4 +1,6 @@
-"""Progress bars and notes on standard error. Off by default; the command line turns them on.
+"""Progress bars and notes on standard error: on in consoles, notebooks and the command line.
+
+A script turns them on by ``progress.enable()``.
 
 A bar needs a terminal, and appears only once work has gone on for a moment.
 """
@@ -6,6 +8,7 @@ A bar needs a terminal, and appears only once work has gone on for a moment.
 from __future__ import annotations
 
 import re
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +20,7 @@ SHOW_AFTER_SECONDS = 1.0
 _STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 console = Console(stderr=True, highlight=False)
-_enabled = False
+_enabled = hasattr(sys, "ps1")  # somebody is typing
 _bars = rich.Progress(
     rich.TextColumn("{task.description}"),
     rich.BarColumn(bar_width=30),

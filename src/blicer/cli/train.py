@@ -473,7 +473,7 @@ def config(
     space: Annotated[str | None, Option(help=f"Settings of {options.listed(METHODS)}.")] = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """List every setting of a training run: default, values, what uses it, what it means.
+    """List every setting of a training run: default, other defaults, values, what it means.
 
     Set them with `--set NAME=VALUE`, or in a TOML file given with `--config`. Unless told otherwise
     `blicer train` takes the encoder lite, and the preset that fits the number of seeds.
@@ -483,25 +483,12 @@ def config(
 
     Example: `blicer config --space c1`
     """
-    rows = describe() if space is None else _space_settings(space)
+    rows = describe() if space is None else describe(aligner_class(space))
     if as_json:
         options.echo_json(rows)
         return
-    table = Table(
-        "setting", "default", "expected", "group" if space is None else "modes", "meaning"
-    )
+    table = Table("setting", "default", "other defaults", "expected", "meaning")
     for row in rows:
         default = "" if row["default"] in ((), {}) else str(row["default"])
-        table.add_row(row["name"], default, row["expected"], row["group"], row["help"])
+        table.add_row(row["name"], default, row["others"], row["expected"], row["help"])
     options.echo_tables(table)
-
-
-def _space_settings(method: str) -> list[dict[str, Any]]:
-    """The settings of a method; instead of a group, the modes that have another value."""
-    kind = aligner_class(method)
-    modes = kind.presets.items()
-    return [
-        row | {"group": ", ".join(f"{mode}: {own[name]}" for mode, own in modes if name in own)}
-        for row in describe(kind)
-        if (name := row["name"])
-    ]

@@ -392,7 +392,10 @@ def _add_routes(app: FastAPI, server: Server) -> None:
         min_confidence: Annotated[float, Query(ge=0, le=1)] = 0.0,
         max_confidence: Annotated[float, Query(ge=0, le=1)] = 1.0,
     ) -> dict[str, Any]:
-        """First translations of the most frequent words, as decided or as computed so far."""
+        """First translations of the most frequent words, as decided or as computed so far.
+
+        `ready` is false while more are computed.
+        """
         rows = _rows(server, reverse)
         total = len(rows)
         if q:
@@ -408,7 +411,13 @@ def _add_routes(app: FastAPI, server: Server) -> None:
         elif order == "desc":
             rows.reverse()
         shown = [{name: getattr(row, name) for name in _SHOWN} for row in rows[offset:][:limit]]
-        return {"total": total, "filtered": len(rows), "rows": shown}
+        own = server.lookup.dictionaries[int(reverse)]
+        return {
+            "ready": own.done == own.total,
+            "total": total,
+            "filtered": len(rows),
+            "rows": shown,
+        }
 
     @app.get("/queue")
     async def queue(
