@@ -129,6 +129,7 @@ def test_an_entry_adds_up(client: TestClient, plain: Translator) -> None:
     entry = client.get("/entry", params={"word": "s130"}).json()
     row = plain.source.lookup["s130"]
     assert entry["rank"] == row + 1
+    assert entry["here"] == pytest.approx(plain.translate("s130").here)
     for one in entry["candidates"]:
         assert sum(one["shares"].values()) == pytest.approx(one["score"])
         at = plain.target.lookup[one["word"]]
@@ -203,6 +204,8 @@ def test_remembered_rankings_are_the_same_and_bounded(
         np.testing.assert_allclose(one.parts, other.parts, rtol=1e-5, atol=1e-6)
         assert one.confidence is not None
         np.testing.assert_allclose(one.confidence, other.confidence, rtol=1e-5)
+        assert one.here is not None
+        np.testing.assert_allclose(one.here, other.here, rtol=1e-5)
     assert isinstance(remembering, RememberingTranslator)
     assert len(remembering.rankings) == 20
 

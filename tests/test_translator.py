@@ -294,6 +294,11 @@ def test_a_word_that_more_likely_than_not_has_no_translation(translator: Transla
         assert found.here == pytest.approx(chance)
         assert found.perhaps_none == (chance < 0.5)
         assert found.candidates[0].confidence <= chance + 1e-9  # type: ignore[operator]
+    # Where nobody has checked the pairs that confidence was fitted on, it is no chance.
+    assert translator.calibration is not None
+    translator.calibration = translator.calibration.unchecked((0.5, 0.5))
+    assert translator.rank(np.arange(5)).here is None
+    assert translator.translate(words[0]).here is None
     seeded = Translation("a", (Candidate("b", 0.1, 1.0, seed=True),), here=0.1)
     assert not seeded.perhaps_none
     assert not Translation("a", ()).perhaps_none

@@ -187,6 +187,36 @@ def test_a_useless_view_weighs_nothing(sides: Sides, monkeypatch: pytest.MonkeyP
     np.testing.assert_array_equal(space.source.vectors, alone.source.vectors)
 
 
+@pytest.mark.parametrize("knows", [True, False])
+def test_weights_begin_with_the_usual_ones_and_only_clear_gains_change_them(
+    sides: Sides, monkeypatch: pytest.MonkeyPatch, knows: bool
+) -> None:
+    noise = 0.1 if knows else 9.0
+    see(monkeypatch, *noisy_copies(noise, seed=3))
+    known = seeds(100)
+    one = learner(
+        sides,
+        [Chain(known[50:], known[:50], known[:0]), Chain(known, known[:0], known[:0])],
+        encoder=ENCODER,
+    )
+    for chain in one.chains:
+        one._take(chain, chain.mined)
+    with monkeypatch.context() as patched:
+        patched.setattr(two_view, "clear_gain", lambda *_: False)
+        found = one._look().weights
+    assert found == ([two_view.USUAL[two_view.MAPPED], 0.0] if knows else [0.0, 0.0])
+    assert (one._look().weights != found) == knows  # knowing more than usual, it weighs more
+
+
+@pytest.mark.parametrize(("worse", "kept"), [(False, True), (True, False)])
+def test_contrastive_steps_are_kept_unless_clearly_worse(
+    sides: Sides, monkeypatch: pytest.MonkeyPatch, worse: bool, kept: bool
+) -> None:
+    monkeypatch.setattr(two_view, "clear_gain", lambda better, other: worse)
+    space = TwoView(**{**QUICK, "descent": "auto", "rounds": 1}).fit(*sides, seeds(100))
+    assert space.settings["descended"] is kept
+
+
 def test_a_good_view_helps(sides: Sides, monkeypatch: pytest.MonkeyPatch) -> None:
     known = seeds(100)
     alone = TwoView(**QUICK).fit(*sides, known)

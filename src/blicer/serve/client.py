@@ -30,6 +30,8 @@ class Candidate(TypedDict):
 class Entry(TypedDict):
     word: str
     known: bool
+    here: float | None
+    """The chance that the other vocabulary has a translation at all."""
     candidates: list[Candidate]
 
 
