@@ -33,8 +33,9 @@ from blicer.align.two_view import encoder_view, fixed_weights, side_by_side
 from blicer.align.vecmap import VecMap
 from blicer.calibration import Absent, Calibration, calibrate
 from blicer.config import AUTO, TRAINING, Config
+from blicer.devices import resolve_device
 from blicer.embeddings import Embeddings
-from blicer.encoders.loading import encoder_version
+from blicer.encoders.loading import check_encoder, encoder_version
 from blicer.errors import BlicerError, InputError, expect
 from blicer.expectations import advice, expected, suspects
 from blicer.files import digest
@@ -343,7 +344,7 @@ def neighbours_in_two_views(
 
 
 def check_config(config: Config, *, needs_space: bool = True) -> None:
-    """Settings that contradict each other raise before anything is computed."""
+    """Raise before anything is computed: settings that contradict each other, what is not there."""
     check_scorers(config.scorers)
     if config.mixing_weight is not None and len(config.scorers) != 1:
         raise InputError(
@@ -351,6 +352,9 @@ def check_config(config: Config, *, needs_space: bool = True) -> None:
         )
     if config.mixing_weight is None and config.holdout == 0 and config.folds <= 1:
         raise InputError("without held-out seeds there is nothing to choose lambda on: give one")
+    resolve_device(config.device)
+    if {CROSS_ENCODER, UNTUNED} & set(config.scorers):
+        check_encoder(config.encoder)
     if needs_space:
         make_aligner(config)
 

@@ -71,6 +71,11 @@ def load_encoder(
     return model.eval(), tokenizer
 
 
+def check_encoder(name: str | Path) -> None:
+    """Raise unless the encoder can be had; its tokenizer is fetched and kept for later."""
+    _tokenizer(_source(name), encoder_version(name))
+
+
 def check_one_label(folder: Path) -> None:
     """Raise unless the folder holds a head of one logit: any other would be replaced at random."""
     with needed("transformers", "an encoder", "train"):
@@ -88,7 +93,8 @@ def check_one_label(folder: Path) -> None:
 @lru_cache(maxsize=2)
 def _tokenizer(source: str | Path, version: str) -> Any:
     """The tokenizer, read once: each fold of a training loads the encoder anew."""
-    from transformers import AutoTokenizer
+    with needed("transformers", "an encoder", "train"):
+        from transformers import AutoTokenizer
 
     return _from_pretrained(AutoTokenizer, source)
 
