@@ -345,13 +345,15 @@ def test_an_unknown_name_is_found_before_anything_is_computed(
     config: Config,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(chain, "fit", lambda *_, **__: pytest.fail("something was fitted"))
+    monkeypatch.setattr(chain, "prepare_pairs", lambda *_, **__: pytest.fail("this goes too far"))
     for changed, said in (
         ({"scorers": ("magic",)}, "no scorer 'magic'"),
         ({"space": "magic"}, "no space 'magic'"),
         ({"space_mode": "magic"}, "no mode 'magic'"),
+        ({"encoder": "/not/there"}, "there is no such folder"),
+        ({"device": "cuda:9"}, "there are 0 cuda devices"),
     ):
-        with pytest.raises(InputError, match=said):
+        with pytest.raises(BlicerError, match=said):
             train(*sides, seeds, config.replace(**changed))
 
 
@@ -444,24 +446,3 @@ def test_folds_of_seeds_that_hang_together() -> None:
     (held,) = chain.held_out_masks(seeds, Config(folds=1, holdout=0.2))
     rest = seeds[~held]
     assert (len(np.unique(rest[:, 0])), len(np.unique(seeds[held, 0]))) == (160, 40)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "sentence"),
-    [
-        ({"encoder": "/not/there"}, "there is no such folder"),
-        ({"device": "cuda:9"}, "cuda:9"),
-        ({"scorers": ["no such"]}, "there is no scorer"),
-        ({"space_settings": {"no such": 1}}, "no such"),
-    ],
-)
-def test_what_cannot_work_is_said_before_anything_is_computed(
-    sides: tuple[Embeddings, Embeddings],
-    seeds: Lexicon,
-    monkeypatch: pytest.MonkeyPatch,
-    wrong: dict[str, Any],
-    sentence: str,
-) -> None:
-    monkeypatch.setattr(chain, "prepare_pairs", None)
-    with pytest.raises(BlicerError, match=sentence):
-        train(*sides, seeds, Config.for_seeds(60, **wrong))
