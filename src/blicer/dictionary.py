@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, astuple, dataclass, field, fields, replace
+from dataclasses import astuple, dataclass, field, fields, replace
 from datetime import datetime, timezone
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from blicer import __version__, formats
-from blicer.errors import FileError, InputError, MissingDependency
+from blicer.errors import FileError, InputError, needed
 from blicer.files import check_writable
 from blicer.lexicon import Lexicon
 
@@ -249,18 +249,14 @@ class Dictionary:
 
     def to_pandas(self) -> Any:
         """A pandas data frame, one row an entry."""
-        try:
+        with needed("pandas", "to_pandas", "tables"):
             import pandas
-        except ImportError as error:
-            raise MissingDependency("pandas", "to_pandas", "tables") from error
         return pandas.DataFrame(self.rows(), columns=list(COLUMNS))
 
     def to_polars(self) -> Any:
         """A polars data frame, one row an entry."""
-        try:
+        with needed("polars", "to_polars", "tables"):
             import polars
-        except ImportError as error:
-            raise MissingDependency("polars", "to_polars", "tables") from error
         text, number = polars.String, polars.Float64
         types: Any = dict.fromkeys(COLUMNS, text) | {
             "confidence": number,
@@ -343,8 +339,3 @@ def joined(parts: Sequence[Dictionary]) -> Dictionary:
     inflected = {form: head for part in parts for form, head in part.inflected.items()}
     found.inflected = {form: head for form, head in inflected.items() if form not in found}
     return found
-
-
-def provenance(about: About) -> dict[str, Any]:
-    """The provenance as JSON has it."""
-    return asdict(about)
