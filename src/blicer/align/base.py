@@ -39,7 +39,6 @@ Pairs = NDArray[np.int64]  # (n, 2): source index, target index
 Seeds = Pairs | None  # None in modes that need no seeds
 Masks = Sequence[NDArray[np.bool_]]  # of seeds: parts that are held out
 Folder = Path | None  # None where nothing is kept on disk
-Maps = tuple[Tensor | None, Tensor | None]  # of source and target; None leaves a side as it is
 BLOCK_ROWS = 16_384
 PCA_WORDS = 20_000
 FEW = 0.1  # share of usable seed pairs below which the likely reason is reported

@@ -12,8 +12,8 @@ import struct
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
@@ -24,12 +24,12 @@ from blicer.io.streams import Stream
 
 # The reader of each format, imported when it is needed: some import pyarrow, one imports torch.
 READERS = {
-    "text": ("blicer.io.text", "read_text"),
-    "word2vec": ("blicer.io.binary", "read_word2vec"),
-    "fasttext": ("blicer.io.binary", "read_fasttext"),
-    "npy": ("blicer.io.matrices", "read_npy"),
-    "torch": ("blicer.io.matrices", "read_torch"),
-    "safetensors": ("blicer.io.matrices", "read_safetensors"),
+    "text": "blicer.io.text:read_text",
+    "word2vec": "blicer.io.binary:read_word2vec",
+    "fasttext": "blicer.io.binary:read_fasttext",
+    "npy": "blicer.io.matrices:read_npy",
+    "torch": "blicer.io.matrices:read_torch",
+    "safetensors": "blicer.io.matrices:read_safetensors",
 }
 _WITHOUT_WORDS = ("npy", "torch")
 
@@ -149,8 +149,7 @@ def load(
     format = recognise_format(path)
     if vocabulary is not None and format not in _WITHOUT_WORDS:
         raise InputError(f"vocabulary= is for matrix files; {path} ({format}) has its words")
-    module, name = READERS[format]
-    reader: Reader = getattr(import_module(module), name)
+    reader: Reader = resolve_name(READERS[format])
     report = LoadReport(format)
     collector = Collector(report, max_words=max_words, lowercase=lowercase)
     with progress.task(f"Reading {path.name}", total=path.stat().st_size) as task:

@@ -11,10 +11,10 @@ may be negative.
 
 from __future__ import annotations
 
-import importlib
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, Protocol
 
 import numpy as np
@@ -56,8 +56,7 @@ def scorer_class(name: str) -> Any:
     """The class of a scorer; unknown names raise ``InputError``."""
     if name not in SCORERS:
         raise InputError(f"there is no scorer {name!r}; there are {', '.join(SCORERS)}")
-    module, _, class_name = SCORERS[name].partition(":")
-    return getattr(importlib.import_module(module), class_name)
+    return resolve_name(SCORERS[name])
 
 
 def make_scorer(name: str) -> Scorer:
