@@ -45,14 +45,13 @@ def expect(name: str, value: object, *kinds: type, hint: str = "") -> None:
 class MissingDependency(BlicerError, ImportError):
     """An optional package is needed; says which install fixes it."""
 
-    def __init__(self, package: str, purpose: str, extra: str | None = None) -> None:
-        what = f"blicer[{extra}]" if extra else package
-        super().__init__(f"{purpose} needs the package '{package}': pip install '{what}'")
+    def __init__(self, package: str, purpose: str, extra: str) -> None:
+        super().__init__(f"{purpose} needs the package '{package}': pip install 'blicer[{extra}]'")
 
 
 @contextmanager
 def needed(package: str, purpose: str, extra: str) -> Iterator[None]:
-    """Turn a failed import inside the block into the sentence that says what to install."""
+    """A failed import inside the block raises ``MissingDependency``, which says what to install."""
     try:
         yield
     except ImportError as error:

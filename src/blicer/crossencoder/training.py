@@ -32,7 +32,7 @@ from blicer.encoders.tuning import (
     set_step,
     train_rows_only,
 )
-from blicer.errors import MissingDependency
+from blicer.errors import needed
 from blicer.files import digest
 from blicer.progress import task
 
@@ -202,10 +202,8 @@ class Run:
 
 def add_lora(model: Any, config: Config) -> Any:
     """Freeze the model and add low-rank updates to its linear layers; the head trains whole."""
-    try:
+    with needed("peft", "training with LoRA (lora_rank)", "lora"):
         from peft import LoraConfig, TaskType, get_peft_model
-    except ImportError as error:
-        raise MissingDependency("peft", "training with LoRA (lora_rank)", extra="lora") from error
     lora = LoraConfig(
         task_type=TaskType.SEQ_CLS,
         r=config.lora_rank,

