@@ -95,5 +95,4 @@ def main() -> None:
 
 
 # In the order in which help lists the commands.
-from blicer.cli import train, translate, serve, data, pretrained, demo  # noqa: E402, F401, I001
-from blicer.cli import benchmark  # noqa: E402, F401
+from blicer.cli import train, translate, serve, data, benchmark  # noqa: E402, F401, I001
