@@ -31,7 +31,7 @@ ORDER = [
     ["calibration"],
     ["mixing"],
     ["expectations"],
-    ["breakdown", "induction"],
+    ["breakdown"],
     ["translator", "evaluation"],
     ["pipeline"],
     ["multilingual"],

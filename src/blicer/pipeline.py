@@ -429,20 +429,13 @@ def fit(
 
 def fit_spaces(pair: LanguagePair, seeds: Pairs, held: Masks, config: Config) -> Iterator[Space]:
     """A space without each held-out part of the seeds, then one with all of them."""
-    spaces = make_aligner(config).fit_folds(
-        pair.source, pair.target, seeds, held, work=pair.work, k_csls=config.k_csls
-    )
-    for space in spaces:
-        space.use_k_csls(config.k_csls)
-        yield space
+    how: dict[str, Any] = {"work": pair.work, "k_csls": config.k_csls}
+    return make_aligner(config).fit_folds(pair.source, pair.target, seeds, held, **how)
 
 
 def fit_space(pair: LanguagePair, seeds: Pairs | None, config: Config) -> Space:
-    space = make_aligner(config).fit_cached(
-        pair.source, pair.target, seeds, work=pair.work, k_csls=config.k_csls
-    )
-    space.use_k_csls(config.k_csls)
-    return space
+    how: dict[str, Any] = {"work": pair.work, "k_csls": config.k_csls}
+    return make_aligner(config).fit_cached(pair.source, pair.target, seeds, **how)
 
 
 def find_space(pair: LanguagePair, config: Config, seeds: Pairs = NO_PAIRS) -> Space:

@@ -1,13 +1,20 @@
-"""What a translator answers: translations with confidences, seeds first, a lemma once."""
+"""What a translator answers: translations with confidences, seeds first, one for each lemma."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
 
 from blicer.expressions import compose
 from blicer.forms import Forms
 from blicer.lexicon import Lexicon, Vocabulary, html_table
+
+if TYPE_CHECKING:
+    from blicer.embeddings import Embeddings
 
 
 @dataclass(frozen=True)
@@ -54,8 +61,34 @@ class Translation:
         return html_table([self.word, "confidence", "also"], rows)
 
 
-def given_in(lexicon: Lexicon, word: str) -> list[str]:
-    """The word's translations there, as it is or in lower case."""
+@dataclass(frozen=True)
+class Ranking:
+    """Reranked candidates, best first; arrays are (queries, candidates)."""
+
+    indices: NDArray[np.int64]
+    scores: NDArray[np.float64]
+    confidence: NDArray[np.float64] | None
+    parts: NDArray[np.float64]
+    """(queries, candidates, scores): every score, in the mixture's order; 0 if of weight 0."""
+    here: NDArray[np.float64] | None = None
+    """(queries,): the chance that the other vocabulary has a translation at all."""
+
+    def chances(self) -> list[float | None]:
+        """``here`` of each query, None without calibration."""
+        found: list[float | None] = [None] * len(self.indices)
+        return found if self.here is None else self.here.tolist()
+
+    def candidates(self, language: Embeddings) -> Iterator[list[Candidate]]:
+        """All candidates of each query, words of ``language``."""
+        for row, best in enumerate(self.indices.tolist()):
+            scores = self.scores[row].tolist()
+            sure = [None] * len(best) if self.confidence is None else self.confidence[row].tolist()
+            found = zip(best, scores, sure, strict=True)
+            yield [Candidate(language.words[index], *numbers) for index, *numbers in found]
+
+
+def known_translations(lexicon: Lexicon, word: str) -> list[str]:
+    """The word's translations in a lexicon, as it is written or in lower case."""
     return lexicon.targets.get(word, lexicon.targets.get(word.lower(), []))
 
 
@@ -66,8 +99,8 @@ def seeds_first(given: Sequence[str], found: Sequence[Candidate]) -> list[Candid
     return [*seeds, *(one for one in found if one.word not in given)]
 
 
-def lemmas(candidates: Sequence[Candidate], seeds: int, forms: Forms) -> list[Candidate]:
-    """One candidate for each lemma, which has its other forms; ``seeds`` stand for themselves."""
+def grouped_by_lemma(candidates: Sequence[Candidate], seeds: int, forms: Forms) -> list[Candidate]:
+    """One candidate for each lemma, with its other forms; the first ``seeds`` are never grouped."""
     words = [one.word for one in candidates]
     groups = forms.group(words, heads=seeds)
     return [
@@ -79,7 +112,7 @@ def lemmas(candidates: Sequence[Candidate], seeds: int, forms: Forms) -> list[Ca
 
 
 def composed(parts: Sequence[Translation], seeds: Lexicon, offered: Vocabulary) -> list[Candidate]:
-    """Candidates of an expression from the translations of its parts; none if one has none."""
+    """Candidates of an expression from the translations of its parts; none if a part has none."""
     sure = all(one.confidence is not None for part in parts for one in part.candidates)
     numbers = [
         [(one.word, one.confidence if sure else one.score) for one in part.candidates]

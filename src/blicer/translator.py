@@ -7,7 +7,6 @@ Candidates come from CSLS, every scorer scores them, and the mixed score ranks t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property, partial
 from numbers import Integral, Real
 from pathlib import Path
@@ -16,65 +15,44 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from blicer import induction
+from blicer import __version__
 from blicer.align.space import Space
 from blicer.calibration import Calibration, doubts
-from blicer.config import MOST
+from blicer.config import MOST, part_of
 from blicer.crossencoder.scoring import best_first
+from blicer.dictionary import About, Dictionary, Entry, merged
 from blicer.errors import FileError, InputError
 from blicer.expressions import PART_TRANSLATIONS, parts_of
-from blicer.files import atomic_folder, check_replaceable, read_marker, write_marker
+from blicer.files import atomic_folder, check_replaceable, digest, read_marker, write_marker
 from blicer.forms import Forms
 from blicer.lexicon import Lexicon, find_in_any_case
 from blicer.mixing import CSLS, Mixture, pair_words, score_candidates
-from blicer.scorers import Scorer, load_scorer, save_scorers
+from blicer.progress import task
+from blicer.scorers import Scorer, contents, load_scorer, save_scorers
+from blicer.stage_cache import ArrayCache
 from blicer.training_pairs import Scaling
 from blicer.translations import (
-    Candidate,
+    Ranking as Ranking,
+)
+from blicer.translations import (
     Translation,
     composed,
-    given_in,
-    lemmas,
+    grouped_by_lemma,
+    known_translations,
     seeds_first,
 )
 
 if TYPE_CHECKING:
-    from blicer.dictionary import Dictionary
     from blicer.embeddings import Embeddings
 
 FORMAT, VERSION = "blicer-translator", 2
 DESCRIPTION = "translator.json"
 
 QUERIES_AT_ONCE = 512
+CACHED_BLOCK = 512  # words a file of cached rankings
 MOST_CANDIDATES = 100_000  # of a word, in a file
 _UNCALIBRATED = "this translator has no calibration"
 _TRAIN_AGAIN = "train it with held-out seeds (holdout above 0)"
-
-
-@dataclass(frozen=True)
-class Ranking:
-    """Reranked candidates, best first; arrays are (queries, candidates)."""
-
-    indices: NDArray[np.int64]
-    scores: NDArray[np.float64]
-    confidence: NDArray[np.float64] | None
-    parts: NDArray[np.float64]
-    """(queries, candidates, scores): every score, in the mixture's order; 0 if of weight 0."""
-    here: NDArray[np.float64] | None = None
-    """(queries,): the chance that the other vocabulary has a translation at all."""
-
-    def chances(self) -> list[float | None]:
-        """``here`` of each query, None without calibration."""
-        found: list[float | None] = [None] * len(self.indices)
-        return found if self.here is None else self.here.tolist()
-
-    def candidates(self, language: Embeddings) -> Iterator[list[Candidate]]:
-        """All candidates of each query, words of ``language``."""
-        for row, best in enumerate(self.indices.tolist()):
-            scores = self.scores[row].tolist()
-            sure = [None] * len(best) if self.confidence is None else self.confidence[row].tolist()
-            found = zip(best, scores, sure, strict=True)
-            yield [Candidate(language.words[index], *numbers) for index, *numbers in found]
 
 
 class Translator:
@@ -247,11 +225,11 @@ class Translator:
             ranking = rank([rows[word] for word in some if word in rows])
             answers = zip(ranking.candidates(offered), ranking.chances(), strict=True)
             for word in some:
-                bad = given_in(wrong, word)
+                bad = known_translations(wrong, word)
                 candidates, here = next(answers) if word in rows else ([], None)
                 found = [one for one in candidates if one.word not in bad]
-                given = [] if seeds_as_evidence else given_in(known, word)
-                every = lemmas(seeds_first(given, found), len(given), forms)
+                given = [] if seeds_as_evidence else known_translations(known, word)
+                every = grouped_by_lemma(seeds_first(given, found), len(given), forms)
                 of_parts = not every and bool(parts := parts_of(word))
                 if of_parts:
                     options: Any = {"reverse": reverse, "seeds_as_evidence": seeds_as_evidence}
@@ -320,12 +298,44 @@ class Translator:
 
         ``words``: how many (by default all). ``both``: both directions as one dictionary; pairs
         that are found from both sides come first. ``shard``: I/N, only part I of N of the words.
-        For the others see ``translate_stream``. Scores are kept in the cache folder, so that the
-        same words are never scored twice, not after a kill and not for other options.
+        For the others see ``translate_stream``. Rankings are cached, so the same words are never
+        scored twice, not after a kill and not for another format, threshold or ``k``.
         """
+        self.check_request([], k, min_confidence)
+        if words is not None and words < 1:
+            raise InputError(f"words is {words}; expected 1 or more, or None for all")
+        if both and reverse:
+            raise InputError("a dictionary of both directions has no reverse: ask for either")
+        if both and shard != "1/1":
+            raise InputError("both directions in parts do not fit together: make each on its own")
         how: Any = {"min_confidence": min_confidence, "seeds_as_evidence": seeds_as_evidence}
-        how |= {"reverse": reverse, "both": both, "shard": shard}
-        return induction.induce(self, Ranking, words, k, **how)
+        if both:
+            return merged(*(self.induce(words, k, reverse=back, **how) for back in (False, True)))
+        side = self.target if reverse else self.source
+        asked = side.words[: len(side) if words is None else words]
+        blocks = part_of(-(-len(asked) // CACHED_BLOCK), shard)  # whole ones: they are files
+        vocabulary = asked[CACHED_BLOCK * blocks.start : CACHED_BLOCK * blocks.stop]
+        cache, entries = ranking_cache(self), []
+
+        def rank(queries: list[int]) -> Ranking:
+            if not queries:
+                return self.rank(queries, reverse=reverse)
+            return rank_cached(self, cache, queries, reverse=reverse)
+
+        with task("translating", len(vocabulary)) as running:
+            for answer in self.translate_stream(vocabulary, k, reverse=reverse, rank=rank, **how):
+                running.advance()
+                for place, one in enumerate(answer.candidates, start=1):
+                    numbers = (one.confidence, one.score, place, one.seed, one.forms)
+                    entries.append(Entry(answer.word, one.word, *numbers))
+        about = provenance(self).reverse() if reverse else provenance(self)
+        found = Dictionary(entries, about, asked=len(vocabulary))
+        forms = self.target_forms if reverse else self.source_forms
+        elsewhere = set(asked) - set(vocabulary)  # headwords of the other parts
+        found.inflected = {
+            form: head for form, head in forms.of(found.words).items() if form not in elsewhere
+        }
+        return found
 
     # -- saving and loading --------------------
 
@@ -389,3 +399,51 @@ def _candidates(count: Any) -> int:
 def read_translator(folder: Path) -> dict[str, Any]:
     """Content of ``translator.json``; other versions raise ``FileError``."""
     return read_marker(folder, DESCRIPTION, FORMAT, VERSION, "a translator")
+
+
+# -- cached rankings and provenance of induced dictionaries ----------------------------------------
+
+
+def ranking_cache(translator: Translator) -> ArrayCache:
+    """On-disk cache of this translator's rankings, keyed by a hash of all they depend on."""
+    ours = translator.to_dict()
+    settings = [ours[key] for key in ("mixture", "scaling", "calibration", "n_cand")]
+    vectors = [np.asarray(side.vectors) for side in (translator.source, translator.target)]
+    words = ["\n".join(side.words) for side in (translator.source, translator.target)]
+    parts = [__version__, translator.space.k_csls, settings, contents(translator.scorers)]
+    return ArrayCache("scores", digest(parts, *vectors, *words))
+
+
+def rank_cached(
+    translator: Translator, cache: ArrayCache, queries: list[int], *, reverse: bool
+) -> Ranking:
+    """``Translator.rank``; of each block of words, those up to the last one asked are cached."""
+    blocks, places = np.divmod(np.asarray(queries), CACHED_BLOCK)
+    found: dict[str, Any] = {"confidence": None}
+    for block in np.unique(blocks).tolist():
+        first, rows = block * CACHED_BLOCK, blocks == block
+
+        def compute(start: int, stop: int, first: int = first) -> dict[str, NDArray[Any]]:
+            ranking = translator.rank(np.arange(first + start, first + stop), reverse=reverse)
+            return {key: value for key, value in vars(ranking).items() if value is not None}
+
+        name = f"{'backward' if reverse else 'forward'}-{block:06}"
+        for key, values in cache.rows(name, int(places[rows].max()) + 1, compute).items():
+            if found.get(key) is None:
+                found[key] = np.empty((len(queries), *values.shape[1:]), values.dtype)
+            found[key][rows] = values[places[rows]]
+    return Ranking(**found)
+
+
+def provenance(translator: Translator) -> About:
+    """Where a translator's dictionaries come from."""
+    files = translator.details.get("vectors", {}).get("files", ["", ""])
+    sides = zip((translator.source, translator.target), map(Path, files), strict=True)
+    first, second = (f"{path.name or 'unnamed'}, {len(side):,} words" for side, path in sides)
+    return About(
+        translator.source.language or "",
+        translator.target.language or "",
+        vectors=(first, second),
+        seeds=translator.details.get("seeds", len(translator.seeds)),
+        method=f"{translator.space.method}; {translator.mixture}",
+    )
