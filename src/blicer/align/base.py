@@ -203,8 +203,8 @@ class Aligner(ABC):
         """The hyper-parameters, as given to the constructor."""
         return {name: getattr(self, name) for name in self.setting_names()}
 
-    def needed(self, pairs: Seeds) -> Pairs:
-        """The seed pairs of a mode that cannot do without."""
+    def require_seeds(self, pairs: Seeds) -> Pairs:
+        """The seed pairs; ``InputError`` if there are none in a mode that cannot do without."""
         if pairs is None:
             raise InputError(f"{self.method} in this mode needs seed pairs, and none were given")
         return pairs

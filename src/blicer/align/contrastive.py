@@ -18,7 +18,7 @@ from torch import Tensor
 
 from blicer import progress
 from blicer.align.base import Aligner, Folder, Pairs, Seeds, apply_, mapped_unit, prepare
-from blicer.align.resume import Progress
+from blicer.align.checkpoint import Checkpoint
 from blicer.align.space import Space
 from blicer.align.vecmap import INITS, VecMap, closed_form_maps
 from blicer.config import setting
@@ -91,7 +91,7 @@ class Contrastive(Aligner):
         device = resolve_device(self.device)
         if device.type == "mps":  # has no sparse products
             device = torch.device("cpu")
-        known = np.zeros((0, 2), np.int64) if self.unsupervised else self.needed(pairs)
+        known = np.zeros((0, 2), np.int64) if self.unsupervised else self.require_seeds(pairs)
         for side, words in (("source", source), ("target", target)):
             if len(words) < 2:
                 raise InputError(f"c1 needs at least 2 {side} words to find negatives among")
@@ -101,8 +101,8 @@ class Contrastive(Aligner):
             mined, start = self._first_dictionary(source, target, work)
             outcome |= {"start": start, **{k: v for k, v in start.items() if k in VERDICT}}
         x, y = prepare(source, target, centre=self.centre, device=device)
-        kept, begun = Progress(work, self.settings, x, y, known, mined), 0
-        if (found := kept.resume()) is not None:
+        checkpoint, begun = Checkpoint(work, self.settings, x, y, known, mined), 0
+        if (found := checkpoint.load()) is not None:
             mined, begun = found[0]["mined"].numpy(), len(found[1]["rounds_run"])
             outcome |= found[1]
         for turn in range(begun, self.rounds):
@@ -120,8 +120,8 @@ class Contrastive(Aligner):
             if turn + 1 < self.rounds:
                 mined = self._mine_pairs(x, y, maps, known)
                 ended = {"rounds_run": outcome["rounds_run"]}
-                kept.keep({"mined": torch.from_numpy(mined)}, ended)
-        kept.done()
+                checkpoint.save({"mined": torch.from_numpy(mined)}, ended)
+        checkpoint.delete()
         return self.space(source, target, apply_(x, maps[0]), apply_(y, maps[1]), **outcome)
 
     def _first_dictionary(
@@ -167,8 +167,8 @@ class Contrastive(Aligner):
         source_map, target_map = (each.to(x.device, torch.float32) for each in maps)
         rate, losses = self.learning_rate, []
         miners = (loss.forward, loss.backward)
-        kept = Progress(work, self.settings, x, y, pairs, *maps)
-        if (found := kept.resume()) is not None:
+        checkpoint = Checkpoint(work, self.settings, x, y, pairs, *maps)
+        if (found := checkpoint.load()) is not None:
             source_map, target_map = (found[0][f"map {side}"].to(x.device) for side in (0, 1))
             rate, losses = found[1]["rate"], found[1]["losses"]
             for number, miner in enumerate(miners):
@@ -188,8 +188,8 @@ class Contrastive(Aligner):
                 for number, miner in enumerate(miners):
                     tensors |= miner.tensors(str(number))
                 done = {"miners": [[miner.scans, miner.recalls] for miner in miners]}
-                kept.keep(tensors, {"rate": rate, "losses": losses, **done})
-        kept.done()
+                checkpoint.save(tensors, {"rate": rate, "losses": losses, **done})
+        checkpoint.delete()
         report = {
             "pairs": len(pairs),
             "first_loss": losses[0] if losses else None,

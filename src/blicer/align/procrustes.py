@@ -40,7 +40,7 @@ class Procrustes(Aligner):
     def fit(
         self, source: Embeddings, target: Embeddings, pairs: Seeds, *, work: Folder = None
     ) -> Space:
-        pairs = self.needed(pairs)
+        pairs = self.require_seeds(pairs)
         x, y = prepare(source, target, centre=self.centre, device=resolve_device(self.device))
         note_if_undetermined(pairs, x.shape[1])
         weights = procrustes_map(x, y, pairs)

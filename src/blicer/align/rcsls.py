@@ -16,8 +16,8 @@ from torch import Tensor
 
 from blicer import progress
 from blicer.align.base import Aligner, Folder, Pairs, Seeds, apply_, mapped_unit, prepare
+from blicer.align.checkpoint import Checkpoint
 from blicer.align.procrustes import note_if_undetermined, procrustes_map
-from blicer.align.resume import Progress
 from blicer.align.space import Space
 from blicer.config import setting
 from blicer.devices import resolve_device
@@ -62,16 +62,16 @@ class RCSLS(Aligner):
     def fit(
         self, source: Embeddings, target: Embeddings, pairs: Seeds, *, work: Folder = None
     ) -> Space:
-        pairs = self.needed(pairs)
+        pairs = self.require_seeds(pairs)
         x, y = prepare(source, target, centre=self.centre, device=resolve_device(self.device))
         note_if_undetermined(pairs, x.shape[1])
         rate = self.learning_rate
         if isinstance(rate, str):
             rate = self._choose_rate(x, y, pairs, work)
         start = _procrustes(x, y, pairs)
-        kept = Progress(work, self.settings, x, y, pairs, rate)
+        checkpoint = Checkpoint(work, self.settings, x, y, pairs, rate)
         loss = CSLSLoss(x, y, pairs, self)
-        maps, losses, rate = descend(loss, start, rate, self.iterations, kept)
+        maps, losses, rate = descend(loss, start, rate, self.iterations, checkpoint)
         outcome = {"seed_pairs": len(pairs), "rate_used": rate, "losses": losses}
         return self.space(source, target, apply_(x, maps[0]), apply_(y, maps[1]), **outcome)
 
@@ -88,8 +88,8 @@ class RCSLS(Aligner):
             return SAFE_RATE
         held = np.isin(pairs[:, 0], np.random.default_rng(self.seed).permutation(words)[:count])
         training, judge = (CSLSLoss(x, y, some, self) for some in (pairs[~held], pairs[held]))
-        kept = Progress(work, self.settings, x, y, pairs, "rate")
-        if (found := kept.resume()) is not None:
+        checkpoint = Checkpoint(work, self.settings, x, y, pairs, "rate")
+        if (found := checkpoint.load()) is not None:
             maps, gradients = _both(found[0], x.device)
             trial, value, step, growth, path = found[1]["schedule"]
         else:
@@ -101,7 +101,7 @@ class RCSLS(Aligner):
             running.advance(trial)
             for number in range(trial, TRIALS):
                 state = {"schedule": [number, value, step, growth, path]}
-                kept.keep(_named(maps, gradients), state)
+                checkpoint.save(_named(maps, gradients), state)
                 tried = moved(maps, gradients, step)
                 new_value, new_gradients = training(tried)
                 running.advance(status=f"held-out loss {path[-1][1]:.4f}")
@@ -115,7 +115,7 @@ class RCSLS(Aligner):
                 step *= growth
         start, lowest = path[0][1], min(value for _, value in path)
         enough = start - MOST_OF_THE_GAIN * (start - lowest)
-        kept.done()
+        checkpoint.delete()
         distance = next(gone for gone, value in path if value <= enough)
         rate: float = max(distance, FIRST_STEP / 2) / max(1, self.iterations)
         progress.note(
@@ -144,15 +144,15 @@ def _both(tensors: dict[str, Tensor], device: torch.device) -> tuple[Maps, Maps]
 
 
 def descend(
-    loss: CSLSLoss, maps: Maps, rate: float, steps: int, kept: Progress | None = None
+    loss: CSLSLoss, maps: Maps, rate: float, steps: int, checkpoint: Checkpoint | None = None
 ) -> tuple[Maps, list[float], float]:
     """Gradient descent; a step that raises the loss is undone, and the next is half as long.
 
     Returns the maps, the losses (at the start and after each step; never rising) and the rate
     after the halvings.
     """
-    kept = kept or Progress(None)
-    if (found := kept.resume()) is not None:
+    checkpoint = checkpoint or Checkpoint(None)
+    if (found := checkpoint.load()) is not None:
         maps, gradients = _both(found[0], maps[0].device)
         rate, losses = found[1]["rate"], found[1]["losses"]
         value = losses[-1]
@@ -162,7 +162,7 @@ def descend(
     with progress.task("RCSLS", steps) as running:
         running.advance(len(losses) - 1)
         for _ in range(len(losses) - 1, steps):
-            kept.keep(_named(maps, gradients), {"rate": rate, "losses": losses})
+            checkpoint.save(_named(maps, gradients), {"rate": rate, "losses": losses})
             if rate < SMALLEST_RATE:
                 break
             tried = moved(maps, gradients, rate)
@@ -173,7 +173,7 @@ def descend(
                 maps, value, gradients = tried, new_value, new_gradients
             losses.append(value)
             running.advance(status=f"loss {value:.4f}")
-    kept.done()
+    checkpoint.delete()
     return maps, losses, rate
 
 

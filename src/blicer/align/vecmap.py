@@ -31,8 +31,8 @@ from blicer.align.base import (
     prepare,
     unit_,
 )
+from blicer.align.checkpoint import Checkpoint
 from blicer.align.procrustes import distinct_pairs
-from blicer.align.resume import Progress
 from blicer.align.space import Space
 from blicer.config import setting
 from blicer.devices import resolve_device
@@ -132,7 +132,7 @@ class VecMap(Aligner):
     ) -> Tensor | None:
         """The first dictionary as far as words give it; None if vectors have to."""
         if self.init == "seeds":
-            return torch.from_numpy(self.needed(pairs))
+            return torch.from_numpy(self.require_seeds(pairs))
         if pairs is not None:
             note(f"the seeds are not used: this mode starts from {self.init}")
         if self.init not in ("identical", "numerals"):
@@ -160,7 +160,7 @@ class VecMap(Aligner):
         the objective (mean best similarity) has stalled, until nothing is dropped any more.
         ``work``: the folder where a killed run finds its iterations again.
         """
-        kept = Progress(work, self.settings, x, y, pairs)
+        checkpoint = Checkpoint(work, self.settings, x, y, pairs)
         generator = torch.Generator().manual_seed(self.seed)
         head_x, head_y = x[: self.words], y[: self.words]
         buffer = similarity_buffer(head_x, head_y, self.memory_gb)
@@ -174,7 +174,7 @@ class VecMap(Aligner):
         started = time.monotonic()
         keep, best, last_rise, iteration = self.keep_start, float("-inf"), 0, 0
         objective, stalled = best, True
-        if (found := kept.resume()) is not None:
+        if (found := checkpoint.load()) is not None:
             pairs = found[0]["pairs"]
             generator.set_state(found[0]["generator"])
             keep, best, last_rise, iteration, objective = found[1]["schedule"]
@@ -197,7 +197,7 @@ class VecMap(Aligner):
                     best, last_rise = objective, iteration
                 left = self.iterations_left(keep, iteration - last_rise)
                 seconds = left * (time.monotonic() - started) / (iteration - first)
-                kept.keep(
+                checkpoint.save(
                     {"pairs": pairs, "generator": generator.get_state()},
                     {"schedule": [keep, best, last_rise, iteration, objective]},
                 )
@@ -209,7 +209,7 @@ class VecMap(Aligner):
             # Cut short: the dictionary for the final map is induced without dropping anything.
             induced = iterate(pairs, 1.0)
             pairs, objective = induced.pairs, induced.objective
-        kept.done()
+        checkpoint.delete()
         return Learned(pairs, objective, iteration - 1, stalled)
 
     def iterations_left(self, keep: float, since_rise: int) -> int:
