@@ -345,7 +345,8 @@ def verify(folder: Path, marker: str, values: dict[str, Any]) -> bool:
         file = folder / name
         if not file.is_file():
             raise FileError(file, f"is missing; {marker} lists it")
-        if not _remembered(file, expected):
+        memory = _memory(file, expected)
+        if memory is None or not memory.exists():
             if file_sha256(file) != expected:
                 raise FileError(file, f"is damaged: it does not match its checksum in {marker}")
             _remember(file, expected)
@@ -360,11 +361,6 @@ def _memory(file: Path, checksum: str) -> Path | None:
     times = (state.st_mtime_ns, state.st_ctime_ns)
     key = digest([state.st_dev, state.st_ino, state.st_size, *times, checksum])
     return cache_folder() / "verified" / key
-
-
-def _remembered(file: Path, checksum: str) -> bool:
-    memory = _memory(file, checksum)
-    return memory is not None and memory.exists()
 
 
 def _remember(file: Path, checksum: str) -> None:
@@ -391,7 +387,8 @@ def read_text_as(kind: str, parse: Callable[[str], Any], path: str | Path) -> An
     """``parse`` the content of a text file; its ``ValueError`` says that it is not ``kind``."""
     path = Path(path)
     try:
-        check_regular(path)
+        if is_special(path):  # it may never end
+            raise FileError(path, "is a pipe or a device; expected a regular file")
         if path.stat().st_size > LARGEST_TEXT:
             raise FileError(path, f"is larger than any {kind} file of ours")
         return parse(path.read_text(encoding="utf-8"))
@@ -403,12 +400,6 @@ def read_text_as(kind: str, parse: Callable[[str], Any], path: str | Path) -> An
         if isinstance(error, FileError):
             raise
         raise FileError(path, f"is not {kind} ({error})") from error
-
-
-def check_regular(path: Path) -> None:
-    """A pipe or a device, which may never end, raises ``FileError``."""
-    if is_special(path):
-        raise FileError(path, "is a pipe or a device; expected a regular file")
 
 
 def cache_folder() -> Path:

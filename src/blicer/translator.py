@@ -32,9 +32,7 @@ from blicer.scorers import Scorer, contents, load_scorer, save_scorers
 from blicer.stage_cache import ArrayCache
 from blicer.training_pairs import Scaling
 from blicer.translations import (
-    Ranking as Ranking,
-)
-from blicer.translations import (
+    Ranking,
     Translation,
     composed,
     grouped_by_lemma,
@@ -44,6 +42,8 @@ from blicer.translations import (
 
 if TYPE_CHECKING:
     from blicer.embeddings import Embeddings
+
+__all__ = ["Ranking", "Translator"]
 
 FORMAT, VERSION = "blicer-translator", 2
 DESCRIPTION = "translator.json"

@@ -10,8 +10,7 @@ from typing import Annotated
 from typer import Option
 
 from blicer.cli import app, options
-from blicer.errors import InputError
-from blicer.pages import needed
+from blicer.errors import InputError, needed
 from blicer.progress import note
 
 DICTIONARY_WORDS = 20_000

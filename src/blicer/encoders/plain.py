@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.numpy import save_file
+from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -49,8 +50,7 @@ def load_plain(folder: Path, facts: Mapping[str, Any]) -> tuple[PlainModel, Plai
     with torch.device("meta"):
         model = PlainModel(config)
     try:
-        with safe_open(folder / WEIGHTS, "pt") as file:
-            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        weights = load_file(folder / WEIGHTS)
         if any(tensor.dtype != torch.float32 for tensor in weights.values()):
             return None
         model.load_state_dict(weights, strict=True, assign=True)
