@@ -247,7 +247,7 @@ def test_ranks_by_a_naive_loop(sides: Sides, monkeypatch: pytest.MonkeyPatch) ->
     chain = Chain(known, held, known[:0])
     weights = ((0.0, 0.0), (0.5, 0.0), (0.7, 1.4), (0.0, np.inf))
     found = learner(sides, [chain], encoder=ENCODER)
-    found._take(chain, known[:0])
+    found._fit_maps(chain, known[:0])
     views = [[found.mapped(chain, side).numpy() for side in (0, 1)]]
     views.append([side.numpy() for side in found.view(chain, "mapped encoder")])
     views.append([side.numpy() for side in found.view(chain, "encoder")])

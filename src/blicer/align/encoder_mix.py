@@ -103,7 +103,7 @@ class EncoderMix(Aligner):
         return Contrastive.preset(self.mode, **settings)
 
     def _tuning(self) -> Tuning:
-        """The settings of the tuning: as given, else the encoder's own, else the paper's."""
+        """The settings of the tuning: those given, else the encoder's, else the paper's."""
         names = [one.name for one in fields(Tuning)]
         given = {name: getattr(self, name, None) for name in names}
         given = {name: value for name, value in given.items() if value is not None}
@@ -113,7 +113,7 @@ class EncoderMix(Aligner):
     def _two_views(
         self, source: Embeddings, target: Embeddings, pairs: Seeds, work: Folder
     ) -> tuple[Space, tuple[Tensor, Tensor], tuple[Tensor, Tensor], dict[str, Any]]:
-        """C1's space; (C1, encoder) unit rows of each side, in one dimension; how it went."""
+        """C1's space; unit rows of (C1, encoder) of each side, in one dimension; a report."""
         encoder = WordEncoder(self.encoder, max_length=self.max_length, device=self.device)
         # STEP 1: C1
         start = self._first_stage().fit_cached(source, target, pairs, work=work)
@@ -160,7 +160,7 @@ class ContrastivePairs:
 
 
 def hard_negatives(space: Space, positives: Pairs, negatives: int, words: int) -> ContrastivePairs:
-    """For each positive the nearest wrong words of either side, among the most frequent."""
+    """For each positive the nearest wrong words on both sides, among the most frequent."""
     source, target = positives.T
     targets, _ = nearest_others(space.retriever, source, target, negatives, limit=words)
     sources, _ = nearest_others(
@@ -180,9 +180,9 @@ def tune(
 ) -> list[float]:
     """Tune the encoder in place; returns the mean loss of each epoch.
 
-    ``keep``: a folder for the tuned weights, whose parent is named after a hash of the pairs and
-    settings. A second call only loads them, and one after a kill continues from the last
-    checkpoint. None keeps nothing.
+    ``keep``: a folder that caches the tuned weights, whose parent is named after a hash of the
+    pairs and settings. A second call only loads them, and a call after a kill continues from the
+    last checkpoint. None caches nothing.
     """
     if keep is not None and (keep / LOSSES).is_file():
         from safetensors.torch import load_file
@@ -233,7 +233,7 @@ def tune(
 
 
 class _TrainingState:
-    """Optimiser and losses, and the checkpoints that a killed tuning continues from."""
+    """Optimiser, losses and checkpoints."""
 
     def __init__(self, encoder: WordEncoder, tuning: Tuning, keep: Path | None) -> None:
         self.device = encoder.device

@@ -54,12 +54,12 @@ def procrustes_map(x: Tensor, y: Tensor, pairs: Pairs) -> Tensor:
 
 
 def distinct_pairs(pairs: Pairs) -> int:
-    """How many seeds count: the fewer of the distinct source and the distinct target words."""
+    """The number of distinct source or distinct target words, whichever is smaller."""
     return min(len(np.unique(pairs[:, 0])), len(np.unique(pairs[:, 1])))
 
 
 def note_if_undetermined(pairs: Pairs, dimensions: int) -> None:
-    """With fewer seeds than dimensions the best orthogonal map is one of many."""
+    """Note if there are fewer seeds than dimensions: the best orthogonal map is one of many."""
     distinct = distinct_pairs(pairs)
     if distinct < dimensions:
         note(

@@ -25,9 +25,9 @@ from blicer.embeddings import Embeddings
 from blicer.neighbours.kernels import Scan
 
 Maps = tuple[Tensor, Tensor]  # of the source side and of the target side
-Mapped = tuple[Tensor, Tensor]  # rows at length one, and the lengths that they had
+Mapped = tuple[Tensor, Tensor]  # unit rows, and their lengths before normalisation
 SMALLEST_RATE = 1e-4
-SAFE_RATE = 1.0  # where there are too few seeds to hold some out
+SAFE_RATE = 1.0  # with too few seeds to hold some out
 HELD_OUT, FEWEST_HELD_OUT = 0.2, 20  # share of the seed words that judge how far to go
 FIRST_STEP, GROWTH, TRIALS = 2.0, 1.5, 12  # far enough for the literature's 10 steps of 25
 # Held-out words stop being translated better a little before their loss stops falling.
@@ -76,7 +76,7 @@ class RCSLS(Aligner):
         return self.space(source, target, apply_(x, maps[0]), apply_(y, maps[1]), **outcome)
 
     def _choose_rate(self, x: Tensor, y: Tensor, pairs: Pairs, work: Folder) -> float:
-        """The step size with which ``iterations`` steps go as far as held-out seeds gain from.
+        """The step size with which ``iterations`` steps go as far as helps held-out seeds.
 
         Descends in growing steps on four fifths of the seed words, as long as the CSLS loss of
         the other fifth falls.
@@ -125,7 +125,7 @@ class RCSLS(Aligner):
 
 
 def _procrustes(x: Tensor, y: Tensor, pairs: Pairs) -> Maps:
-    """Where descent starts: a rotation of the source side; the target side stays."""
+    """The start of the descent: a rotation of the source side; the target side stays as it is."""
     rotation = procrustes_map(x, y, pairs).to(x.device, torch.float32)
     return rotation, torch.eye(len(rotation), device=x.device)
 
@@ -138,7 +138,7 @@ def _named(maps: Maps, gradients: Maps) -> dict[str, Tensor]:
 
 
 def _both(tensors: dict[str, Tensor], device: torch.device) -> tuple[Maps, Maps]:
-    """Maps and gradients as ``_named`` named them."""
+    """Inverse of ``_named``: maps and gradients."""
     one, two, three, four = (tensors[name].to(device) for name in _NAMES)
     return (one, two), (three, four)
 
@@ -146,10 +146,9 @@ def _both(tensors: dict[str, Tensor], device: torch.device) -> tuple[Maps, Maps]
 def descend(
     loss: CSLSLoss, maps: Maps, rate: float, steps: int, checkpoint: Checkpoint | None = None
 ) -> tuple[Maps, list[float], float]:
-    """Gradient descent; a step that raises the loss is undone, and the next is half as long.
+    """Gradient descent; a step that raises the loss is undone, and the rate halved.
 
-    Returns the maps, the losses (at the start and after each step; never rising) and the rate
-    after the halvings.
+    Returns the maps, the losses at the start and after each step (never rising), and the last rate.
     """
     checkpoint = checkpoint or Checkpoint(None)
     if (found := checkpoint.load()) is not None:
@@ -178,12 +177,12 @@ def descend(
 
 
 def moved(maps: Maps, gradients: Maps, step: float) -> Maps:
-    """The maps after a step against their gradients."""
+    """The maps after one gradient step."""
     return maps[0] - step * gradients[0], maps[1] - step * gradients[1]
 
 
 class _Side:
-    """One language: its words, its distinct seed words, and which of these each pair has."""
+    """One language: its words, its distinct seed words, and the index of each pair's seed word."""
 
     def __init__(self, vectors: Tensor, of_pair: Tensor, limit: int) -> None:
         rows, self.of_pair, counts = of_pair.unique(return_inverse=True, return_counts=True)
@@ -251,5 +250,5 @@ class CSLSLoss:
 
 
 def _before_lengths(gradient: Tensor, unit: Tensor, lengths: Tensor) -> Tensor:
-    """Gradient of the rows as mapped, from that of the rows at length one."""
+    """Gradient of the mapped rows before normalisation, from that of the unit rows."""
     return (gradient - unit * (unit * gradient).sum(dim=1, keepdim=True)) / lengths
