@@ -63,7 +63,7 @@ class Embeddings:
     def _trusted(
         cls, words: list[str], vectors: np.ndarray, language: str | None, report: LoadReport
     ) -> Embeddings:
-        """Without the checks, for words and vectors that already passed them."""
+        """Construct without the checks."""
         self = cls.__new__(cls)
         self.words, self.vectors, self.language, self.report = words, vectors, language, report
         return self
@@ -91,14 +91,14 @@ class Embeddings:
     ) -> Embeddings:
         """Read a vector file; its format is recognised from its content.
 
-        What was dropped or repaired is in ``.report``.
+        ``.report`` says what was dropped or repaired.
 
         ``max_words``: keep that many words from the top of the file (default: all).
         ``lowercase``: fold case; the first spelling of a word wins.
-        ``language``: BCP 47 tag (default: what the file says, if it does).
-        ``cache``: keep parsed vectors in the cache folder, from which the next load maps them.
+        ``language``: BCP 47 tag (default: the one that the file states, if any).
+        ``cache``: cache the parsed vectors, so that the next load memory-maps them.
         ``vocabulary``: word list of a matrix file (default: found beside it).
-        ``checked``: the file is known to be as ``save`` wrote it, and is not looked through.
+        ``checked``: the file is known to be as ``save`` wrote it; skip all checks.
         """
         if max_words is not None and max_words < 1:
             raise InputError(f"max_words must be at least 1, found {max_words}")
@@ -234,7 +234,7 @@ def _state(source: Path) -> list[int]:
 
 
 def _settled(source: Path, state: list[int]) -> bool:
-    """The source is still what was read, and a later change will show in its mtime."""
+    """Whether the source is unchanged, and a later change would change its mtime."""
     age = time.time() - state[1] / 1e9
     if 0 <= age < _CLOCK_TICK_SECONDS:
         time.sleep(_CLOCK_TICK_SECONDS - age)

@@ -1,4 +1,4 @@
-"""Words that a vocabulary lacks: how they might be spelt, and expressions made of known parts."""
+"""Words outside the vocabulary: near spellings, and expressions composed of known parts."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from math import prod
 
 from blicer.lexicon import Lexicon, Vocabulary, spellings_of
 
-SUGGESTED_FROM = 50_000  # most frequent words: a rare one is seldom meant, and often a typo itself
+SUGGESTED_FROM = 50_000  # most frequent words; rarer ones are seldom meant and often typos
 SUGGESTIONS = 3
 MOST_PARTS = 5
-PART_TRANSLATIONS = 3  # of each part that are combined
+PART_TRANSLATIONS = 3  # of each part, that are combined
 DISCOUNT = 0.5
-"""A composed translation is half as sure as its parts together: many expressions mean something
-else than their parts (*ice cream*), and no seed pairs tell how many."""
+"""The confidence of a composed translation is half the product of its parts': many expressions mean
+something else (*ice cream*), and the seeds do not tell how many."""
 
 Sure = tuple[str, float]  # a translation and its confidence, or its score
 
@@ -30,7 +30,7 @@ def fold(text: str) -> str:
 
 
 class Spellings:
-    """Finds the words of a vocabulary that somebody may have meant."""
+    """Finds words of a vocabulary that a misspelt word may stand for."""
 
     def __init__(self, words: Sequence[str]) -> None:
         self.same: defaultdict[str, list[str]] = defaultdict(list)
@@ -42,7 +42,7 @@ class Spellings:
                 self.alike[folded[:1], len(folded)].append(folded)
 
     def near(self, word: str, most: int = SUGGESTIONS) -> list[str]:
-        """Words that differ in accents only, then others that begin alike, nearest first."""
+        """Words that differ in accents only, then near ones with the same first letter."""
         folded = fold(word.strip())
         lengths = range(len(folded) - 1, len(folded) + 2)
         begin = [one for length in lengths for one in self.alike.get((folded[:1], length), ())]
@@ -52,7 +52,7 @@ class Spellings:
 
 
 def parts_of(expression: str) -> list[str]:
-    """Its words; none if it is a single word, or too long to be composed."""
+    """The words of an expression; none if it is one word, or too many."""
     parts = [part for part in re.split(r"[\s_-]+", expression) if part]
     return parts if 2 <= len(parts) <= MOST_PARTS else []
 
@@ -60,9 +60,9 @@ def parts_of(expression: str) -> list[str]:
 def compose(parts: Sequence[Sequence[Sure]], seeds: Lexicon, offered: Vocabulary) -> list[Sure]:
     """Translations of an expression from those of its parts, best first.
 
-    They are joined in order (``swaps``: in reverse order), and are as sure as all parts together,
-    times ``DISCOUNT``. What the target vocabulary has as an expression, in either order, comes
-    first, spelt as it is there.
+    They are joined in order, or reversed if ``swaps``; the confidence is the product of the parts'
+    times ``DISCOUNT``. Expressions of the target vocabulary, in either order, come first, in its
+    spelling.
     """
     step = -1 if swaps(seeds) else 1
     found: dict[str, tuple[bool, float]] = {}

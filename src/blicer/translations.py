@@ -19,33 +19,33 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Candidate:
-    """One translation, and the chance that it is right (None without a calibration)."""
+    """One translation, and the probability that it is right (None without a calibration)."""
 
     word: str
     score: float | None
-    """The mixed score; None if the translation was given as a seed and not found."""
+    """The mixed score; None for a seed that was not among the candidates."""
     confidence: float | None
     seed: bool = False
-    """Whether the user gave it."""
+    """Whether it is a seed."""
     forms: tuple[str, ...] = ()
     """Other forms of the same lemma among the candidates, best first."""
 
 
 @dataclass(frozen=True)
 class Translation:
-    """A word's translations, best first; none if it is unknown or nothing is sure enough."""
+    """A word's translations, best first; none if the word is unknown or all are too unsure."""
 
     word: str
     candidates: tuple[Candidate, ...]
     known: bool = True
     composed: bool = False
-    """Whether it is an expression that is not known as one: its parts were translated."""
+    """Whether it is an unknown expression whose parts were translated."""
     here: float | None = None
-    """The chance that the other vocabulary has a translation at all (None without calibration)."""
+    """The probability that the other vocabulary has a translation (None without calibration)."""
 
     @property
     def perhaps_none(self) -> bool:
-        """Whether more likely than not there is no translation to be found."""
+        """Whether it is more likely than not that the other vocabulary has no translation."""
         seed = bool(self.candidates) and self.candidates[0].seed
         return self.here is not None and self.here < 0.5 and not seed
 
@@ -71,7 +71,7 @@ class Ranking:
     parts: NDArray[np.float64]
     """(queries, candidates, scores): every score, in the mixture's order; 0 if of weight 0."""
     here: NDArray[np.float64] | None = None
-    """(queries,): the chance that the other vocabulary has a translation at all."""
+    """(queries,): the probability that the other vocabulary has a translation."""
 
     def chances(self) -> list[float | None]:
         """``here`` of each query, None without calibration."""
@@ -93,7 +93,7 @@ def known_translations(lexicon: Lexicon, word: str) -> list[str]:
 
 
 def seeds_first(given: Sequence[str], found: Sequence[Candidate]) -> list[Candidate]:
-    """Translations that the user gave, then what was found beyond them."""
+    """Seed translations, then the other candidates."""
     scores = {one.word: one.score for one in found}
     seeds = [Candidate(word, scores.get(word), 1.0, seed=True) for word in given]
     return [*seeds, *(one for one in found if one.word not in given)]
