@@ -1,6 +1,6 @@
-"""Pairs of words read off a shared space: silver pairs and hard negatives.
+"""Silver pairs and hard negatives, mined from a shared space (docs/method.md §2).
 
-Pairs are (n, 2) arrays of word indices, source first. ``docs/method.md`` §2 has the rules.
+Pairs are (n, 2) arrays of word indices, source first.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ def pair_keys(pairs: Pairs, n_target: int) -> Integers:
 
 
 def first_occurrences(keys: Integers) -> Integers:
-    """Where each distinct key occurs first, in order of occurrence."""
+    """Index of the first occurrence of each distinct key, in order."""
     return np.sort(np.unique(keys, return_index=True)[1]).astype(np.int64)
 
 
 def as_pairs(pairs: npt.ArrayLike | None, n_source: int, n_target: int) -> Pairs:
-    """Check that these are (n, 2) word indices of the two vocabularies; None means no pairs."""
+    """Convert to (n, 2) word indices, checked against the vocabularies; None means no pairs."""
     array: npt.NDArray[Any] = np.zeros((0, 2), np.int64) if pairs is None else np.asarray(pairs)
     if array.size == 0:
         return np.zeros((0, 2), np.int64)
@@ -80,7 +80,7 @@ def best_matches(retriever: Retriever, n_freq: int, *, reverse: bool = False) ->
     """Each of the ``n_freq`` most frequent words with its best match, best-scoring pairs first.
 
     The whole other vocabulary is searched by ``2 cos - r(candidate)``: the query's own hubness
-    would not change its best match, but it would change which queries look confident.
+    would not change its best match, but it would change the order of the pairs.
     """
     side = retriever.target if reverse else retriever.source
     queries = np.arange(min(n_freq, side.shape[0]), dtype=np.int64)
@@ -92,7 +92,7 @@ def best_matches(retriever: Retriever, n_freq: int, *, reverse: bool = False) ->
 
 
 def interleave(first: Pairs, second: Pairs) -> Pairs:
-    """first[0], second[0], first[1], second[1], …; the rest of the longer list at the end."""
+    """first[0], second[0], first[1], second[1], …, then the rest of the longer list."""
     rank = np.concatenate([np.arange(len(first)), np.arange(len(second))])
     return np.concatenate([first, second])[np.argsort(rank, kind="stable")]
 
@@ -108,9 +108,9 @@ def nearest_others(
 ) -> tuple[Integers, npt.NDArray[np.float32]]:
     """Indices and CSLS (words, k) of each word's nearest words other than its own partner.
 
-    ``reverse``: ``words`` are target words and their neighbours source words. ``limit``: only the
-    so many most frequent words are candidates (all by default). Where there are fewer than k other
-    words, all of them are returned.
+    ``reverse``: ``words`` are target words and their neighbours source words. ``limit``: only this
+    many of the most frequent words are candidates (all by default). If there are fewer than k
+    other words, all are returned.
     """
     candidates = (retriever.source if reverse else retriever.target).shape[0]
     # One more than wanted, because the partner may be among them; each distinct word once.
@@ -118,6 +118,6 @@ def nearest_others(
     queries, row = np.unique(words, return_inverse=True)
     found = retriever.search(width, queries, reverse=reverse, limit=limit)
     indices, scores = found.indices[row], found.scores[row]
-    # The partner moves to the end (stable: the others keep their order), then the end is cut.
+    # Move the partner to the end (a stable sort keeps the order of the others), then cut the end.
     order = np.argsort(indices == partners[:, None], axis=1, kind="stable")[:, : width - 1]
     return np.take_along_axis(indices, order, 1), np.take_along_axis(scores, order, 1)

@@ -1,12 +1,11 @@
-"""Scorers: whatever says how much two words look like translations, in [0, 1].
+"""Scorers, which score how much two words look like translations, in [0, 1].
 
 A scorer is one file here and one line in ``SCORERS``. Its class has a ``name``, a docstring whose
-first line is its help text, and ``score(source_words, target_words)``; one that reads the space
+first line is its help text, and ``score(source_words, target_words)``; one that uses the space
 instead of words has ``score_retrieved(found)`` (``retrieval.py``). One that learns also has
-``fit(source_words, target_words, is_positive, of_seeds)`` (``of_seeds``: no silver pairs and none
-of their wrong ones), ``save(folder)`` and ``load(folder, values)``;
-``needs_seeds`` says that it learns from seeds of its own language pair; ``signed``, that its weight
-may be negative.
+``fit(source_words, target_words, is_positive, of_seeds)`` (``of_seeds`` marks the seeds and the
+wrong pairs of their words), ``save(folder)`` and ``load(folder, values)``. ``needs_seeds``: it
+learns from seeds of its own language pair. ``signed``: its weight may be negative.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ SCORERS: dict[str, str] = {
 
 
 class Scorer(Protocol):
-    """Says how much two words look like translations, in [0, 1]."""
+    """Scores how much two words look like translations, in [0, 1]."""
 
     @property
     def name(self) -> str: ...
@@ -78,7 +77,7 @@ def is_signed(name: str) -> bool:
 
 
 def check_scorers(names: Sequence[str]) -> None:
-    """Unknown and repeated names raise ``InputError``, before anything is computed."""
+    """Raise ``InputError`` for unknown and repeated names."""
     for name in names:
         scorer_class(name)
         if list(names).count(name) > 1:
@@ -86,7 +85,7 @@ def check_scorers(names: Sequence[str]) -> None:
 
 
 def save_scorers(scorers: Sequence[Scorer], folder: Path) -> list[dict[str, Any]]:
-    """Write what the scorers have learned; the values say what ``load_scorer`` needs besides."""
+    """Write what the scorers have learned; returns further values for ``load_scorer``."""
     saved = []
     for scorer in scorers:
         save = getattr(scorer, "save", None)
@@ -95,7 +94,7 @@ def save_scorers(scorers: Sequence[Scorer], folder: Path) -> list[dict[str, Any]
 
 
 def contents(scorers: Sequence[Scorer]) -> list[Any]:
-    """All that the scorers have learned, hashed: the same for scorers that score alike."""
+    """Values and file hashes of what the scorers have learned: equal if they score alike."""
     with tempfile.TemporaryDirectory() as name:
         values: list[Any] = list(save_scorers(scorers, Path(name)))
         files = sorted(path for path in Path(name).rglob("*") if path.is_file())

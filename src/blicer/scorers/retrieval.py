@@ -1,6 +1,6 @@
-"""What the search knows of a candidate and CSLS forgets: the way back, and how frequent words are.
+"""Facts about candidates that CSLS ignores: their own best matches, and word frequencies.
 
-These scorers read the space instead of the words, so they know every language (docs/method.md §7).
+These scorers use the space instead of the words, so they suit all languages (docs/method.md §7).
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class Retrieved:
     queries: Ints  # (q,)
     indices: Ints  # (q, k)
     csls: Floats  # (q, k)
-    slope: float  # of the pair's scaling: CSLS times this is in units of the scaled score
+    slope: float  # of the pair's scaling, to convert CSLS to units of the scaled score
     reverse: bool
 
     @property
     def sizes(self) -> tuple[int, int]:
-        """Number of words on the queries' and on the candidates' side."""
+        """Number of words on the side of the queries, and on that of the candidates."""
         sizes = len(self.space.source), len(self.space.target)
         return sizes[::-1] if self.reverse else sizes
 
