@@ -1,6 +1,6 @@
-"""Groups of test words, for which results are shown apart (docs/method.md §5).
+"""Groups of test words with separate results (docs/method.md §5).
 
-A mean over a test dictionary hides how systems do on rare words, names and inflected forms
+A mean over a test dictionary hides the results for rare words, names and inflected forms
 (Czarnowska et al. 2019; Kementchedjhieva et al. 2019).
 """
 
@@ -85,7 +85,7 @@ def _is_capitalised(word: str, vocabulary: Vocabulary) -> bool:
 
 
 def _inflected(words: Mapping[str, int], vocabulary: Vocabulary) -> set[str]:
-    """Those of the words (with their rows) that begin as a more frequent word does."""
+    """The words (given with their rows) that begin like a more frequent word."""
     shortest = 4
     alike: dict[str, list[tuple[int, str]]] = {word[:shortest]: [] for word in words}
     for word, row in vocabulary.lookup.items():

@@ -1,8 +1,8 @@
-"""How good a space or a translator is, in both directions (docs/method.md §5).
+"""Evaluates a space or a translator in both directions (docs/method.md §5).
 
-P@k and MRR; figures of the dictionary that it makes (F1, average precision, coverage at a
-precision, calibration: ``metrics.py``); and all of them for groups of words. Intervals and paired
-tests are bootstraps over query words. Scores are fractions; tables show per cent.
+P@k and MRR; figures of the whole dictionary (F1, average precision, coverage at a precision,
+calibration: ``metrics.py``); and all of them for groups of words. Intervals and paired tests are
+bootstraps over query words. Scores are fractions; tables show per cent.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class System(Protocol):
 
 
 class Settings(NamedTuple):
-    """What ``evaluate`` was asked for, kept for the figures that are computed later."""
+    """Arguments of ``evaluate``, for figures that are computed later."""
 
     bootstrap: int = 1000
     seed: int = 0
@@ -68,7 +68,7 @@ class Scores:
     """Means over queries, or mean differences of two systems, with 95 % intervals."""
 
     values: dict[str, float | None]
-    """None where a figure is not defined: no query, or no confidence."""
+    """None if a figure is not defined: no query, or no confidence."""
     intervals: dict[str, tuple[float, float]]
     queries: int
     p_values: dict[str, float] | None = None
@@ -111,19 +111,19 @@ class Scores:
 
 @dataclass(frozen=True, eq=False)
 class DirectionResult:
-    """One direction: scores over both denominators, and the rank of every query."""
+    """One direction: scores over words in the vocabulary and over all, and every rank."""
 
     in_vocabulary: Scores
     all_queries: Scores
     words: list[str]
     ranks: Integers
-    """Rank of the best gold of each word of ``words``; 0 where there is no answer."""
+    """Rank of the best gold of each of ``words``; 0 if there is none."""
     answerable: NDArray[np.bool_]
     """Whether the word and at least one of its golds are in the vocabularies."""
     answers: Answers | None = None
     """Candidates and confidences of each word; None for a system that only ranks golds."""
     labels: Mapping[str, Sequence[str]] | None = None
-    """The group of each word, for every way of grouping (see ``word_groups``)."""
+    """The group of each word, for every grouping (see ``word_groups``)."""
     settings: Settings = Settings()  # noqa: RUF009 - a tuple, which nothing can change
 
     @property
@@ -138,7 +138,7 @@ class DirectionResult:
         return self.in_vocabulary[metric]
 
     def scored(self) -> tuple[tuple[str, Scores], ...]:
-        """Both denominators, named."""
+        """The scores over words in the vocabulary, and over all words, with names."""
         return (("in vocabulary", self.in_vocabulary), ("all", self.all_queries))
 
     @cached_property
@@ -201,7 +201,7 @@ class DirectionResult:
 
 
 def thinned(curve: Floats, points: int = CURVE_POINTS) -> Floats:
-    """Of a long curve about ``points`` rows, evenly spaced by coverage, with both ends."""
+    """About ``points`` rows of a long curve, evenly spaced by coverage, with both ends."""
     if len(curve) <= points:
         return curve
     wanted = np.linspace(curve[0, 0], curve[-1, 0], points)
@@ -224,7 +224,7 @@ class Evaluation:
         return {name: result.to_dict(details=details) for name, result in self.directions()}
 
     def to_pandas(self) -> Any:
-        """A data frame: a row for each direction, group, denominator and figure."""
+        """A data frame: a row for each direction, group, set of words and figure."""
         with needed("pandas", "a data frame of results", "bench"):
             import pandas
         return pandas.DataFrame(self._records())
@@ -275,7 +275,7 @@ class Evaluation:
         return table
 
     def _cells(self, details: bool = False) -> tuple[list[str], list[tuple[str, list[str]]]]:
-        """Header and rows of the table of all words: a metric a row."""
+        """Header and rows of the table of all words, one metric a row."""
         columns: dict[str, Scores] = {}
         coverage = []
         for name, result in self.directions():
@@ -429,7 +429,7 @@ def _evaluate_direction(
     is_here[has_entry] = here
     right[known] = _is_gold(indices[known[has_entry]], golds, len(target.lookup))
     ranks[known] = np.where(right[known].any(axis=1), 1 + right[known].argmax(axis=1), 0)
-    # Golds beyond the candidates: behind all of them.
+    # Golds that are no candidates rank behind all candidates.
     beyond = np.flatnonzero(ranks[known] == 0)
     if len(beyond):
         some = [golds[at] for at in beyond]
@@ -447,8 +447,8 @@ def _evaluate_direction(
 def _candidates(
     system: Any, queries: Integers, reverse: bool
 ) -> tuple[Integers, Floats, Floats, bool] | None:
-    """Candidates of every query, how sure they are, how sure it is that there is any translation,
-    and whether these are chances."""
+    """Candidates of every query, their confidences (or scores), the probability that it has a
+    translation (or its best score), and whether these are calibrated."""
     if hasattr(system, "rank"):
         blocks = range(0, max(len(queries), 1), _QUERIES_AT_ONCE)
         parts = [
@@ -476,7 +476,7 @@ def _is_gold(indices: Integers, golds: Sequence[Integers], words: int) -> NDArra
 
 
 def _gold_counts(lexicon: Lexicon, target: Vocabulary) -> tuple[Integers, Integers]:
-    """Gold translations of each word: all, and those in the vocabulary."""
+    """The number of gold translations of each word: all, and those in the vocabulary."""
     rows = find_words({word for _, word in lexicon.pairs}, target)
     counts = []
     for answers in lexicon.targets.values():
@@ -616,7 +616,7 @@ def resampled_means(values: Floats, draws: int, seed: int) -> Floats:
 
 
 def _drawn(size: int, draws: int, seed: int) -> Iterator[Integers]:
-    """Indices of resampled queries, some draws at a time: (draws, size)."""
+    """Indices of resampled queries, in blocks of draws: (draws, size)."""
     generator = np.random.default_rng(seed)
     step = max(1, _BLOCK // max(size, 1))
     for start in range(0, draws, step):

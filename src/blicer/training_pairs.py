@@ -1,6 +1,6 @@
 """The cross-encoder's training set: positives, hard negatives, labels (docs/method.md §1 and §2).
 
-Words are indices here; ``TrainingPairs.examples`` turns them into the texts that the model reads.
+Words are indices here; ``TrainingPairs.examples`` turns them into the texts for the model.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _NO_SPREAD = 1e-6
 
 @dataclass(frozen=True)
 class Scaling:
-    """``slope * score + intercept``; kept with the model and applied to test scores unclipped."""
+    """``slope * score + intercept``; saved with the model; scores are not clipped."""
 
     slope: float
     intercept: float
@@ -59,11 +59,11 @@ class Scaling:
 
 
 def fit_scaling(*pool: npt.NDArray[np.floating[Any]]) -> Scaling:
-    """The map that takes the least score of the pool to 0 and the greatest to 1.
+    """The map that takes the lowest score of the pool to 0 and the highest to 1.
 
-    The pool is every positive's score and those of its nearest neighbours on both sides, before
-    the delta cut. When all its scores are equal there is no such map; then scores keep their
-    differences and the common one becomes 0.5, which says neither yes nor no.
+    The pool has the scores of every positive and of its nearest neighbours on both sides, before
+    the delta cut. If they are all equal, scores are only shifted, so that the common one becomes
+    0.5.
     """
     scores = np.concatenate([np.asarray(part, dtype=np.float64).ravel() for part in pool])
     if bad := int(np.count_nonzero(~np.isfinite(scores))):
@@ -80,7 +80,7 @@ def fit_scaling(*pool: npt.NDArray[np.floating[Any]]) -> Scaling:
 
 @dataclass(frozen=True)
 class Examples:
-    """What the model is shown: two texts, the label, and how much the example counts."""
+    """Training examples: two texts, the label and the weight of each."""
 
     left: list[str]
     right: list[str]
@@ -103,7 +103,7 @@ class Examples:
 
 @dataclass(frozen=True)
 class PairsReport:
-    """What went into the training set and what was left out, with the reason."""
+    """Counts of what is in the training set, and of what was left out and why."""
 
     seeds: int  # distinct seed pairs, in both vocabularies
     seeds_repeated: int
@@ -164,8 +164,8 @@ class TrainingPairs:
     ) -> Examples:
         """Every pair in both orders, each word with its own language's name in both.
 
-        ``repeat`` writes a pair as often as it counts, as the paper does; without it each order
-        of a pair is there once, and its weight says how much it counts.
+        ``repeat``: repeat each pair as often as it counts, as the paper does; otherwise each order
+        of a pair is there once, with a weight.
         """
         template = Template.parse(template)
         source = _texts(source_words, self.source, template, names[0])
@@ -191,10 +191,10 @@ def build_pairs(
 ) -> TrainingPairs:
     """The whole training set of one language pair.
 
-    ``seeds`` are (n, 2) word indices (``Lexicon.indices``); None or none of them trains on silver
-    pairs alone. ``reserved`` are seeds held out for later choices: none of them is a negative, and
-    no silver pair contains a word of theirs. ``wrong`` are pairs known to be wrong: negatives
-    however far they are, and never silver.
+    ``seeds``: (n, 2) word indices (``Lexicon.indices``); without any, only silver pairs are
+    positives. ``reserved``: seeds held out for later choices; none of them is a negative, and no
+    silver pair shares a word with them. ``wrong``: pairs known to be wrong, which are negatives
+    however far apart, and never silver.
     """
     n_source, n_target = retriever.source.shape[0], retriever.target.shape[0]
     given = as_pairs(seeds, n_source, n_target)
@@ -256,7 +256,7 @@ def build_pairs(
 def nearest_neighbours(
     retriever: Retriever, positives: Pairs, n_neg: int
 ) -> tuple[Integers, Floats]:
-    """Of each positive (x, y): x with its n_neg nearest targets but y, y with its nearest sources.
+    """For each positive (x, y): x with its n_neg nearest targets except y, and y likewise.
 
     Returns pairs (positives, neighbours, 2) and their CSLS (positives, neighbours).
     """
@@ -277,7 +277,7 @@ def polarise(scaled: npt.ArrayLike, is_positive: npt.NDArray[np.bool_], alpha: f
 def _texts(
     words: Sequence[str], indices: Integers, template: Template, name: str
 ) -> npt.NDArray[np.object_]:
-    """The text of each indexed word; the template is filled once per distinct word."""
+    """The text of each indexed word; the template is filled once for each distinct word."""
     distinct, row = np.unique(indices, return_inverse=True)
     texts = np.empty(len(distinct), dtype=object)
     texts[:] = template.fill_all((words[index] for index in distinct.tolist()), name)

@@ -103,7 +103,7 @@ class Translator:
 
     def rank(self, queries: Any, *, reverse: bool = False) -> Ranking:
         """All candidates of the queries (word indices) by mixed score; ties stay in CSLS order."""
-        # A scorer of weight 0 is not run.
+        # Scorers of weight 0 are not run.
         scorers = [one if self.mixture.weights[one.name] else None for one in self.scorers]
         scores = score_candidates(
             self.space, self.scaling, scorers, queries, self.n_cand, reverse=reverse
@@ -128,7 +128,7 @@ class Translator:
     def gold_ranks(
         self, queries: Any, golds: Sequence[Any], *, reverse: bool = False
     ) -> NDArray[np.int64]:
-        """Rank from 1 of the best gold: among the candidates as reranked, beyond them by CSLS."""
+        """Rank (from 1) of the best gold: among the reranked candidates, beyond them by CSLS."""
         queries = np.asarray(queries, dtype=np.int64)
         ranks: NDArray[np.int64] = np.array(
             self.space.gold_ranks(queries, list(golds), reverse=reverse)
@@ -138,12 +138,12 @@ class Translator:
             ranking = self.rank(queries[part], reverse=reverse)
             for row, candidates in zip(part, ranking.indices, strict=True):
                 found = np.isin(candidates, golds[row])
-                # By rounding, the rank can include a candidate that the list does not.
+                # By rounding, a rank can be within n_cand while the gold is no candidate.
                 ranks[row] = 1 + int(found.argmax()) if found.any() else self.n_cand + 1
         return ranks
 
     def best(self, queries: Any, *, reverse: bool = False) -> NDArray[np.int64]:
-        """Only the best candidate of each query: the same as ``rank`` gives, in less time.
+        """The best candidate of each query, as ``rank`` gives it but faster.
 
         The last scorer, usually the cross-encoder, is run only on pairs that can still win.
         """
@@ -153,7 +153,7 @@ class Translator:
         )
         weights = np.array(list(self.mixture.weights.values()))
         known = base.parts @ weights[: base.parts.shape[2]]
-        if weights[-1] < 0:  # more of the last score would be worse: there is no early exit
+        if weights[-1] < 0:  # early exit needs scores that only add
             return self.rank(queries, reverse=reverse).indices[:, 0]
         last: Any = self.scorers[-1] if self.scorers else None
         in_orders = hasattr(last, "score_parts")
@@ -166,7 +166,7 @@ class Translator:
             )
             return scored
 
-        # The two orders of a cross-encoder are scored apart, each for half the weight.
+        # The two orders of a cross-encoder are separate parts, each of half the weight.
         orders = 2 if in_orders else 1
         shares = [float(weights[-1]) / orders] * orders if self.scorers else []
         return base.indices[np.arange(len(queries)), best_first(known, shares, ask)]
@@ -182,9 +182,9 @@ class Translator:
     def translate(
         self, words: str | Sequence[str], k: int = MOST, **options: Any
     ) -> Translation | list[Translation]:
-        """Translate a word, or words in their order.
+        """Translate a word, or several in order.
 
-        ``k``: translations a word at most. ``options``: see ``translate_stream``.
+        ``k``: at most so many translations a word. ``options``: see ``translate_stream``.
         """
         found = list(
             self.translate_stream([words] if isinstance(words, str) else words, k, **options)
@@ -201,14 +201,15 @@ class Translator:
         seeds_as_evidence: bool = False,
         rank: Callable[[list[int]], Ranking] | None = None,
     ) -> Iterator[Translation]:
-        """Translate some hundred words at a time, in order.
+        """Translate words in order, some hundred at a time.
 
-        ``reverse``: from target to source. ``min_confidence``: leave out translations less sure
-        than this; by default the best is given, and others that are likely right.
-        ``seeds_as_evidence``: the model may overrule the seeds it was trained on; by default they
-        come first, as given. Forms of one lemma count as one translation. An expression that is not
-        in the vocabulary is composed of its parts if they are (``expressions.compose``).
-        ``rank``: gives the rankings of rows; by default the method.
+        ``reverse``: from target to source. ``min_confidence``: leave out translations of lower
+        confidence; by default the best one is given, and others that are likely right.
+        ``seeds_as_evidence``: let the model overrule the seeds; by default they come first.
+        ``rank``: function that ranks candidates; by default the method ``rank``.
+
+        Forms of one lemma count as one translation. An expression outside the vocabulary is
+        composed of the translations of its parts (``expressions.compose``).
         """
         rank = rank or partial(self.rank, reverse=reverse)
         self.check_request(words, k, min_confidence)
@@ -251,9 +252,9 @@ class Translator:
         return Forms(self.target)
 
     def confidence_for(self, precision: float) -> float:
-        """The least confidence whose entries together are right that often (``--at-precision``).
+        """The least confidence of entries with this precision together (``--at-precision``).
 
-        It is set on held-out words; a precision that cannot be promised raises ``InputError``.
+        It is measured on held-out words; raises ``InputError`` if the precision is out of reach.
         """
         if not 0.0 < precision < 1.0:
             raise InputError(
@@ -269,7 +270,7 @@ class Translator:
         return self.calibration.reliability.threshold(precision)
 
     def check_request(self, words: Sequence[str], k: int, min_confidence: float | None) -> None:
-        """Wrong arguments of ``translate`` raise ``InputError``."""
+        """Raise ``InputError`` for wrong arguments of ``translate``."""
         if wrong := [word for word in words if not isinstance(word, str)]:
             raise InputError(f"{wrong[0]!r} is to be translated; expected a word")
         if not isinstance(k, Integral) or k < 1:
@@ -297,8 +298,8 @@ class Translator:
         """The dictionary of the most frequent words.
 
         ``words``: how many (by default all). ``both``: both directions as one dictionary; pairs
-        that are found from both sides come first. ``shard``: I/N, only part I of N of the words.
-        For the others see ``translate_stream``. Rankings are cached, so the same words are never
+        found in both directions come first. ``shard``: I/N, only part I of N of the words. For the
+        others see ``translate_stream``. Rankings are cached, so the same words are never
         scored twice, not after a kill and not for another format, threshold or ``k``.
         """
         self.check_request([], k, min_confidence)
