@@ -1,4 +1,4 @@
-"""What a file or folder contains, and what is wrong with it, as plain data (``blicer inspect``)."""
+"""Describes a file or folder and its problems as plain data (``blicer inspect``)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _VECTOR_SUFFIXES = {".vec", ".bin", ".npy", ".npz", ".pt", ".safetensors"}
 def inspect(
     path: str | Path, *, kind: str | None = None, encoding: str | None = None
 ) -> dict[str, Any]:
-    """Facts by name, and ``problems``: sentences about what was dropped or is odd.
+    """Facts by name, and ``problems``: sentences about what was dropped or looks wrong.
 
     ``kind`` is one of ``KINDS`` (default: found from the name and the first bytes), ``encoding``
     that of a dictionary (default: UTF-8). Raises ``FileError`` for what cannot be read at all.

@@ -107,7 +107,7 @@ def align(
 
 
 def _value(text: str) -> Any:
-    """A ``--set`` value as Python's: JSON where it looks like it, otherwise the text."""
+    """A ``--set`` value: parsed as JSON if possible, else the text."""
     plain = {"none": "null", "true": "true", "false": "false"}.get(text.lower(), text)
     try:
         return json.loads(plain)
@@ -118,10 +118,10 @@ def _value(text: str) -> Any:
 def _aligner(
     method: str, mode: str | None, seeds: blicer.Lexicon | None, chosen: dict[str, Any]
 ) -> Aligner:
-    """The method by its name, in the mode asked for or the one that fits the number of seeds."""
+    """The aligner in the given mode, or in the one for the number of seeds."""
     kind = aligner_class(method)
     if "seed" in chosen and "seed" not in kind.setting_names():
-        del chosen["seed"]  # nothing is drawn at random in this method
+        del chosen["seed"]  # this method is deterministic
     if mode is None and seeds is not None and "init" not in chosen:
         mode = kind.usual_mode(preset_for(len(seeds)))
         if kind.presets.get(mode) != kind.presets.get("supervised"):
@@ -247,7 +247,7 @@ def train(
     work = options.check_folder(output, "translator")
     if suspects is not None:
         check_writable(suspects)
-    # A folder that is named like a method is not meant, unless its path says that it is.
+    # A name of a method means the method, even if there is a folder of that name.
     saved = Path(space) if space and space not in METHODS and Path(space).is_dir() else None
     method = None if saved else space
     pivots = {"--pivot": pivot, "--pivot-source": pivot_source, "--pivot-target": pivot_target}
@@ -313,7 +313,7 @@ def train(
 
 
 def _finished(output: Path, made_from: str) -> blicer.Translator | None:
-    """The translator in ``output``, if the same command has made it before."""
+    """The translator in ``output``, if the same command made it."""
     from blicer.translator import DESCRIPTION
 
     if not (output / DESCRIPTION).is_file():
@@ -331,7 +331,7 @@ def _finished(output: Path, made_from: str) -> blicer.Translator | None:
 
 
 def _report(translator: blicer.Translator, suspects: Path | None) -> None:
-    """What to expect of the translator, what would help, and which seeds look wrong."""
+    """Print the expected precision, advice, and how many seeds look wrong."""
     details, calibration = translator.details, translator.calibration
     sides = ((translator.space.source, "source"), (translator.space.target, "target"))
     names = tuple(side.language or name for side, name in sides)
@@ -364,7 +364,7 @@ def _report(translator: blicer.Translator, suspects: Path | None) -> None:
 def _judged(
     seeds: blicer.Lexicon | None, curated: list[Path], keep_case: bool
 ) -> tuple[blicer.Lexicon | None, blicer.Lexicon]:
-    """The seeds with what editors accepted or corrected, and the pairs that they rejected."""
+    """The seeds plus pairs that editors accepted or corrected; the pairs that they rejected."""
     right = list(seeds.listed()) if seeds is not None else []
     wrong: list[tuple[str, str]] = []
     for path in curated:
@@ -491,7 +491,7 @@ def config(
 
 
 def _space_settings(method: str) -> list[dict[str, Any]]:
-    """The settings of a method; instead of a group, the modes that have another value."""
+    """The settings of a method; the group lists the modes with another value."""
     kind = aligner_class(method)
     modes = kind.presets.items()
     return [

@@ -163,7 +163,7 @@ def load_system(path: Path) -> Any:
 
 
 def _write_per_query(path: Path, system: Any, lexicon: blicer.Lexicon, result: Evaluation) -> None:
-    """One line a query: direction, query, rank (0: none), in vocabulary, best guess, golds."""
+    """One line a query: direction, query, rank (0: none), in vocabulary, guess, golds."""
     from blicer.evaluation import answerable_queries
 
     with atomic_write(path) as file:
@@ -358,7 +358,7 @@ def _is_reviewed(path: Path) -> bool:
 def _check_output(
     output: Path, format: str | None, as_json: bool, sources: Sequence[Path] = ()
 ) -> None:
-    """Now, not after the work."""
+    """Raise now, not after the work, if the dictionary cannot be written."""
     formats.check_output(output, format)
     check_writable(output)
     if output.is_file() and output not in sources and _is_reviewed(output):

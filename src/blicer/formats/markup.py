@@ -1,4 +1,4 @@
-"""Markup that lexicographers and their tools read: XML of five kinds, and OntoLex as Turtle."""
+"""Markup for lexicographers and their tools: TMX, TBX, TEI, LIFT and Apertium, and OntoLex."""
 
 from __future__ import annotations
 
