@@ -131,8 +131,7 @@ class Embeddings:
     def __getitem__(self, word: str) -> np.ndarray:
         if word not in self.lookup:
             raise KeyError(f"{word!r} is not among the {len(self):,} words")
-        row: np.ndarray = self.vectors[self.lookup[word]]
-        return row
+        return self.vectors[self.lookup[word]]
 
     def __repr__(self) -> str:
         language = f", language={self.language!r}" if self.language else ""

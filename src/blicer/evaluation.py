@@ -205,8 +205,7 @@ def thinned(curve: Floats, points: int = CURVE_POINTS) -> Floats:
     if len(curve) <= points:
         return curve
     wanted = np.linspace(curve[0, 0], curve[-1, 0], points)
-    rows: Floats = curve[np.unique(np.searchsorted(curve[:, 0], wanted - 1e-12))]
-    return rows
+    return curve[np.unique(np.searchsorted(curve[:, 0], wanted - 1e-12))]
 
 
 @dataclass(frozen=True, eq=False)
@@ -235,12 +234,19 @@ class Evaluation:
             parts += [(kind, *one) for kind, of in result.groups.items() for one in of.items()]
             for kind, group, part in parts:
                 for words, scores in part.scored():
-                    about = {"direction": direction, "grouped_by": kind, "group": group}
                     for figure, value in scores.values.items():
                         low, high = scores.intervals.get(figure, (None, None))
-                        numbers = {"value": value, "low": low, "high": high}
-                        counted = {"words": words, "queries": scores.queries, "figure": figure}
-                        yield {**about, **counted, **numbers}
+                        yield {
+                            "direction": direction,
+                            "grouped_by": kind,
+                            "group": group,
+                            "words": words,
+                            "queries": scores.queries,
+                            "figure": figure,
+                            "value": value,
+                            "low": low,
+                            "high": high,
+                        }
 
     def notes(self) -> list[str]:
         """Sentences on figures that are missing."""
@@ -438,9 +444,16 @@ def _evaluate_direction(
             found > 0, np.maximum(found, shape[1] + 1), 0
         )
     listed, findable = _gold_counts(lexicon, target)
-    likely = getattr(getattr(system, "calibration", None), "likely", 0.5)
-    known_of = (has_entry, listed, findable, calibrated, likely, is_here)
-    answers = Answers(filled, right, *known_of)
+    answers = Answers(
+        sure=filled,
+        right=right,
+        has_entry=has_entry,
+        golds=listed,
+        golds_known=findable,
+        calibrated=calibrated,
+        likely=getattr(getattr(system, "calibration", None), "likely", 0.5),
+        is_here=is_here,
+    )
     return _result(words, ranks, known, settings, answers, labels)
 
 

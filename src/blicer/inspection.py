@@ -52,12 +52,10 @@ def kind_of(path: Path) -> str:
     if not path.exists():
         raise FileError(path, "does not exist")
     with Stream(path) as stream:
-        start = stream.start
-    if other := other_kind(start):
-        raise FileError(path, f"is {other}; expected {', '.join(KINDS[:-1])} or {KINDS[-1]}")
-    if _VECTOR_SUFFIXES & set(path.suffixes[-2:]):
-        return "vectors"
-    with Stream(path) as stream:
+        if other := other_kind(stream.start):
+            raise FileError(path, f"is {other}; expected {', '.join(KINDS[:-1])} or {KINDS[-1]}")
+        if _VECTOR_SUFFIXES & set(path.suffixes[-2:]):
+            return "vectors"
         head = stream.peek(1 << 16)
     first = head.partition(b"\n")[0].decode("utf-8", "replace")
     if looks_like_header(*first.split("\t")[:2]):

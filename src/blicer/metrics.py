@@ -263,8 +263,7 @@ def _surest_first(sure: Floats) -> tuple[Integers, Integers]:
 
 def _sums(weights: Floats, order: Integers, starts: Integers) -> Floats:
     """Sums of the weights of each group, (draws, groups)."""
-    sums: Floats = np.add.reduceat(np.take(weights, order, axis=1), starts, axis=1)
-    return sums
+    return np.add.reduceat(np.take(weights, order, axis=1), starts, axis=1)
 
 
 def _cuts(weights: Floats, sure: Floats, *amounts: Floats) -> list[Floats]:
@@ -276,8 +275,7 @@ def _cuts(weights: Floats, sure: Floats, *amounts: Floats) -> list[Floats]:
 
 def _ratio(part: Floats, whole: Floats) -> Floats:
     """``part / whole``, NaN if the whole is zero."""
-    ratio: Floats = np.divide(part, whole, out=np.full(len(whole), np.nan), where=whole > 0)
-    return ratio
+    return np.divide(part, whole, out=np.full(len(whole), np.nan), where=whole > 0)
 
 
 def _undefined(weights: Floats) -> Floats:

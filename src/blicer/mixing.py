@@ -174,8 +174,7 @@ class Mixture:
 
     def combine(self, parts: Floats) -> Floats:
         """(queries, candidates, scorers) to (queries, candidates), scorers in ``names`` order."""
-        mixed: Floats = parts @ np.array([self.weights[name] for name in self.names])
-        return mixed
+        return parts @ np.array([self.weights[name] for name in self.names])
 
     def scored(self, view: HeldOutView | CandidateScores, *, reverse: bool = False) -> Scored:
         """The input of a calibration; scores of weight 0, which may not be computed, become 0."""

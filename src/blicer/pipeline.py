@@ -126,9 +126,9 @@ class Prepared:
         mixture = choose(self.held_out, self.config, checked=not self.notes)
         calibration = None
         if self.held_out is not None:
+            checked = "unsupervised" not in self.notes
             calibration = fit_confidence(
-                *(self.held_out, mixture, self.absent, self.config.seed),
-                checked="unsupervised" not in self.notes,
+                self.held_out, mixture, self.absent, self.config.seed, checked=checked
             )
         found: dict[str, Any] = {}
         if self.held_out is not None and calibration is not None and not self.notes:
@@ -551,13 +551,23 @@ def held_out_view(fitted: Fitted, held: Pairs, everything: Pairs, config: Config
         every = dict(zip(*queries(known), strict=True))
         whole = [at for at, word in enumerate(words) if len(every[word]) == len(golds[at])]
         scores = score_candidates(
-            *(fitted.space, fitted.scaling, fitted.scorers, words[whole], config.n_cand),
+            fitted.space,
+            fitted.scaling,
+            fitted.scorers,
+            words[whole],
+            config.n_cand,
             reverse=reverse,
         )
         golds = [golds[at] for at in whole]
-        marks, backward = gold_marks(scores, golds), np.full(len(whole), reverse)
-        asked = (scores.queries, scores.indices, backward, golds)
-        views.append(HeldOutView(scores.parts, marks, *asked))
+        view = HeldOutView(
+            parts=scores.parts,
+            is_gold=gold_marks(scores, golds),
+            queries=scores.queries,
+            candidates=scores.indices,
+            backward=np.full(len(whole), reverse),
+            golds=golds,
+        )
+        views.append(view)
     return HeldOutView.joined(views)
 
 

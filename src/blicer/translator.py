@@ -161,10 +161,7 @@ class Translator:
         def ask(rows: Any, columns: Any, orders: Any) -> NDArray[np.float32]:
             picked = base.indices[rows, columns][:, None]
             words = pair_words(self.space, queries[rows], picked, reverse=reverse)
-            scored: NDArray[np.float32] = (
-                last.score_parts(*words, orders) if in_orders else last.score(*words)
-            )
-            return scored
+            return last.score_parts(*words, orders) if in_orders else last.score(*words)
 
         # The two orders of a cross-encoder are separate parts, each of half the weight.
         orders = 2 if in_orders else 1
@@ -326,9 +323,10 @@ class Translator:
         with task("translating", len(vocabulary)) as running:
             for answer in self.translate_stream(vocabulary, k, reverse=reverse, rank=rank, **how):
                 running.advance()
-                for place, one in enumerate(answer.candidates, start=1):
-                    numbers = (one.confidence, one.score, place, one.seed, one.forms)
-                    entries.append(Entry(answer.word, one.word, *numbers))
+                entries += [
+                    Entry(answer.word, c.word, c.confidence, c.score, place, c.seed, c.forms)
+                    for place, c in enumerate(answer.candidates, start=1)
+                ]
         about = provenance(self).reverse() if reverse else provenance(self)
         found = Dictionary(entries, about, asked=len(vocabulary))
         forms = self.target_forms if reverse else self.source_forms

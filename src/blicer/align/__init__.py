@@ -47,8 +47,7 @@ def aligner_class(method: str) -> type[Aligner]:
     """The class of a method, by its name on the command line; unknown names raise InputError."""
     if method not in METHODS:
         raise InputError(f"there is no space {method!r}; expected one of {', '.join(METHODS)}")
-    found: type[Aligner] = resolve_name(METHODS[method])
-    return found
+    return resolve_name(METHODS[method])
 
 
 def __getattr__(name: str) -> Any:

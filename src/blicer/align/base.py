@@ -39,7 +39,7 @@ Pairs = NDArray[np.int64]  # (n, 2): source index, target index
 Seeds = Pairs | None  # None in modes that need no seeds
 Masks = Sequence[NDArray[np.bool_]]  # of seeds: parts that are held out
 Folder = Path | None  # None where nothing is kept on disk
-BLOCK_ROWS = 16_384
+BLOCK_ROWS = 16_384  # changed at once; a copy of so many rows is small
 PCA_WORDS = 20_000
 FEW = 0.1  # the likely reason is reported if a smaller share of the seed pairs is usable
 SHOWN = 5  # missing words in a message
@@ -322,15 +322,9 @@ def matrix(vectors: np.ndarray, device: torch.device) -> Tensor:
     return torch.from_numpy(np.array(vectors, dtype=np.float32, order="C")).to(device)
 
 
-def blocks(rows: Tensor) -> Iterator[Tensor]:
-    """Views of consecutive rows, small enough to copy."""
-    for start in range(0, len(rows), BLOCK_ROWS):
-        yield rows[start : start + BLOCK_ROWS]
-
-
 def unit_(rows: Tensor) -> Tensor:
     """Scale every row to length one, in place; zero rows stay zero."""
-    for block in blocks(rows):
+    for block in rows.split(BLOCK_ROWS):
         length = block.norm(dim=1, keepdim=True)
         block /= torch.where(length > 0, length, torch.ones_like(length))
     return rows
@@ -339,10 +333,10 @@ def unit_(rows: Tensor) -> Tensor:
 def centre_(rows: Tensor, first: int | None = None) -> Tensor:
     """Subtract the mean of the ``first`` rows (None: of all) from every row, in place."""
     total = torch.zeros(rows.shape[1], dtype=torch.float64)
-    for block in blocks(rows[:first]):
+    for block in rows[:first].split(BLOCK_ROWS):
         total += block.cpu().double().sum(dim=0)
     mean = (total / max(1, len(rows[:first]))).to(rows.dtype).to(rows.device)
-    for block in blocks(rows):
+    for block in rows.split(BLOCK_ROWS):
         block -= mean
     return rows
 
@@ -351,7 +345,7 @@ def apply_(rows: Tensor, weights: Tensor | None) -> Tensor:
     """``rows @ weights`` for a square map, in place; None changes nothing."""
     if weights is not None:
         weights = weights.to(rows.dtype).to(rows.device)
-        for block in blocks(rows):
+        for block in rows.split(BLOCK_ROWS):
             block.copy_(block @ weights)
     return rows
 
@@ -365,7 +359,7 @@ def reduce(rows: Tensor, dimensions: int) -> Tensor:
     directions = torch.linalg.eigh(cross_product(frequent, frequent)).eigenvectors
     directions = directions.flip(1)[:, :dimensions].to(rows.dtype).to(rows.device)
     narrow = rows.new_empty(len(rows), dimensions)
-    for block, out in zip(blocks(rows), blocks(narrow), strict=True):
+    for block, out in zip(rows.split(BLOCK_ROWS), narrow.split(BLOCK_ROWS), strict=True):
         torch.mm(block, directions, out=out)
     return narrow
 
@@ -376,7 +370,7 @@ def cross_product(left: Tensor, right: Tensor, *, exact: bool = True) -> Tensor:
     ``exact=False`` multiplies the blocks in float32.
     """
     total = torch.zeros(left.shape[1], right.shape[1], dtype=torch.float64)
-    for one, other in zip(blocks(left), blocks(right), strict=True):
+    for one, other in zip(left.split(BLOCK_ROWS), right.split(BLOCK_ROWS), strict=True):
         if exact:
             total += one.cpu().double().T @ other.cpu().double()
         else:
@@ -387,8 +381,7 @@ def cross_product(left: Tensor, right: Tensor, *, exact: bool = True) -> Tensor:
 def orthogonal_map(source: Tensor, target: Tensor, *, exact: bool = True) -> Tensor:
     """The orthogonal float64 W with ``source @ W`` nearest to ``target`` (Procrustes)."""
     left, _, right = torch.linalg.svd(cross_product(source, target, exact=exact))
-    product: Tensor = left @ right
-    return product
+    return left @ right
 
 
 def mapped_unit(rows: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:

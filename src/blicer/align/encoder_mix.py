@@ -190,8 +190,7 @@ def tune(
         encoder.model.load_state_dict(load_file(keep / MODEL))
         encoder.model.to(encoder.device).eval()
         progress.note("the tuned encoder was there already; loaded")
-        kept: list[float] = read_json(keep / LOSSES)
-        return kept
+        return read_json(keep / LOSSES)
     generator = np.random.default_rng(tuning.seed)
     ids = encoder.tokens(source_words), encoder.tokens(target_words)
     padding = [encoder.tokenizer.pad_token_id or 0]

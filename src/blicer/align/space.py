@@ -210,5 +210,4 @@ def _plain(settings: dict[str, Any]) -> dict[str, Any]:
             return str(value)
         raise InputError(f"the setting {value!r} cannot be written as JSON")
 
-    plain: dict[str, Any] = json.loads(json.dumps(settings, default=convert))
-    return plain
+    return json.loads(json.dumps(settings, default=convert))

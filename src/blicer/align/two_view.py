@@ -356,8 +356,7 @@ class Learner:
         """What VecMap's self-learning makes of the seeds and a first dictionary."""
         known = torch.from_numpy(np.concatenate([chain.seeds, first]))
         found = self.vecmap.self_learn(*self.reduced, known, work=self.work)
-        learned: Pairs = found.pairs.unique(dim=0).numpy()
-        return learned
+        return found.pairs.unique(dim=0).numpy()
 
     def _rounds(self) -> None:
         """Alternate mapping and mining until the held-out seeds gain nothing more."""

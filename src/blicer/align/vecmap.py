@@ -523,5 +523,4 @@ def whitening(covariance: Tensor) -> Tensor | None:
     variances, directions = torch.linalg.eigh(covariance)
     if float(variances[0]) <= SMALLEST_VARIANCE * float(variances[-1]):
         return None
-    scaled: Tensor = (directions / variances.sqrt()) @ directions.T
-    return scaled
+    return (directions / variances.sqrt()) @ directions.T

@@ -183,14 +183,12 @@ class Reranker:
         """Sigmoid of the logit for each ``(left[i], right[i])`` in this order, float32."""
         one, other, inverse = distinct_pairs(left, right)
         pairs = self.pair_encoder.encode(one, other)
-        scores: Scores = score_tokens(self.net, pairs, self.device, self.autocast)[inverse]
-        return scores
+        return score_tokens(self.net, pairs, self.device, self.autocast)[inverse]
 
     def score_both_orders(self, left: Texts, right: Texts) -> Scores:
         """Mean of the scores of the two orders (method §4)."""
         scores = self.score([*left, *right], [*right, *left])
-        mean: Scores = (scores[: len(left)] + scores[len(left) :]) / np.float32(2)
-        return mean
+        return (scores[: len(left)] + scores[len(left) :]) / np.float32(2)
 
     def score_parts(self, sources: Texts, targets: Texts, reverse: Ints) -> Scores:
         """One order of each pair (0: source first, 1: target first), for early exit."""

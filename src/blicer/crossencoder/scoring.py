@@ -48,8 +48,7 @@ def score_tokens(
             found = model(**pairs.batch(rows, device)).logits[:, 0].float()
             logits[torch.from_numpy(rows).to(device)] = found
             progress.advance(len(rows))
-    scores: Scores = torch.sigmoid(logits).cpu().numpy()
-    return scores
+    return torch.sigmoid(logits).cpu().numpy()
 
 
 # -- early exit ------------------------------------------------------------------------------------
@@ -109,8 +108,7 @@ def best_first(
         values[stage, rows, columns] = found
         done[rows, columns] += 1
         bound[rows, columns] = mixed((rows, columns))
-    best: Ints = bound.argmax(axis=1)
-    return best
+    return bound.argmax(axis=1)
 
 
 def _most_promising(bound: Floats, complete: NDArray[np.bool_], count: int) -> tuple[Ints, Ints]:

@@ -146,8 +146,7 @@ class PlainModel(nn.Module):
             return torch.arange(ids.shape[1], device=ids.device)[None]
         pad = self.config["pad_token_id"]
         real = (ids != pad).long()
-        places: Tensor = real.cumsum(dim=1) * real + pad
-        return places
+        return real.cumsum(dim=1) * real + pad
 
 
 class Layer(nn.Module):
@@ -160,8 +159,7 @@ class Layer(nn.Module):
 
     def forward(self, hidden: Tensor, mask: Tensor, attention: Any) -> Tensor:
         read: Tensor = attention(hidden, mask)
-        found: Tensor = self.output(F.gelu(self.intermediate["dense"](read)), read)
-        return found
+        return self.output(F.gelu(self.intermediate["dense"](read)), read)
 
 
 class Attention(nn.Module):
@@ -184,8 +182,7 @@ class Attention(nn.Module):
             for part in (own.query, own.key, own.value)
         )
         read = F.scaled_dot_product_attention(query, key, value, mask)
-        found: Tensor = self.output(read.transpose(1, 2).flatten(2), hidden)
-        return found
+        return self.output(read.transpose(1, 2).flatten(2), hidden)
 
 
 class Residual(nn.Module):
@@ -195,8 +192,7 @@ class Residual(nn.Module):
         self.LayerNorm = nn.LayerNorm(config["hidden_size"], config["layer_norm_eps"])
 
     def forward(self, inner: Tensor, outer: Tensor) -> Tensor:
-        found: Tensor = self.LayerNorm(self.dense(inner) + outer)
-        return found
+        return self.LayerNorm(self.dense(inner) + outer)
 
 
 # -- the tokenizer ---------------------------------------------------------------------------------

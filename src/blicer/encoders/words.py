@@ -66,8 +66,7 @@ class WordEncoder:
         if not len(words):
             return []
         found = self.tokenizer(list(words), truncation=True, max_length=self.max_length)
-        ids: list[list[int]] = found["input_ids"]
-        return ids
+        return found["input_ids"]
 
     def first_tokens(self, ids: Sequence[Sequence[int]]) -> Tensor:
         """First-token vectors (words, dim) of some words' tokens, with gradients where enabled."""

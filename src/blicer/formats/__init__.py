@@ -99,8 +99,7 @@ def plain(path: Path) -> Path:
 
 
 def writer(name: str) -> Callable[..., None]:
-    found: Callable[..., None] = resolve_name(f"{__name__}.{FORMATS[name].writer}")
-    return found
+    return resolve_name(f"{__name__}.{FORMATS[name].writer}")
 
 
 def reader(path: Path, given: str | None = None) -> Callable[[Path], Any]:
@@ -109,5 +108,4 @@ def reader(path: Path, given: str | None = None) -> Callable[[Path], Any]:
     if not FORMATS[name].reader:
         readable = ", ".join(name for name, one in FORMATS.items() if one.reader)
         raise InputError(f"{path} is {name}, which is not read back; there are {readable}")
-    found: Callable[[Path], Any] = resolve_name(f"{__name__}.{FORMATS[name].reader}")
-    return found
+    return resolve_name(f"{__name__}.{FORMATS[name].reader}")

@@ -21,8 +21,7 @@ Integers = npt.NDArray[np.int64]
 
 def pair_keys(pairs: Pairs, n_target: int) -> Integers:
     """``source * n_target + target``: distinct pairs have distinct keys."""
-    keys: Integers = pairs[:, 0] * n_target + pairs[:, 1]
-    return keys
+    return pairs[:, 0] * n_target + pairs[:, 1]
 
 
 def first_occurrences(keys: Integers) -> Integers:

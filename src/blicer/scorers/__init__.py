@@ -62,8 +62,7 @@ def make_scorer(name: str) -> Scorer:
     """A new scorer that needs no encoder; one that learns is not fitted yet."""
     if name in NEED_ENCODER:
         raise InputError(f"the scorer {name} needs an encoder; it cannot be made by name alone")
-    scorer: Scorer = scorer_class(name)()
-    return scorer
+    return scorer_class(name)()
 
 
 def needs_seeds(name: str) -> bool:
@@ -104,8 +103,7 @@ def contents(scorers: Sequence[Scorer]) -> list[Any]:
 def load_scorer(folder: Path, values: dict[str, Any], **options: Any) -> Scorer:
     """Load a scorer that a translator saved in ``folder``."""
     kind = scorer_class(values["name"])
-    scorer: Scorer = kind.load(folder, values, **options) if hasattr(kind, "load") else kind()
-    return scorer
+    return kind.load(folder, values, **options) if hasattr(kind, "load") else kind()
 
 
 def check_lengths(source: Sequence[str], target: Sequence[str]) -> None:

@@ -108,8 +108,7 @@ class Endings:
         spelling = SPELLING_SCALE * self._spelling.score(source, target)
         logits = self.weights[self._places(source, target)].sum(axis=1)
         logits = logits + self.weights[-2] * spelling + self.weights[-1]
-        chance: NDArray[np.float32] = (1 / (1 + np.exp(-logits))).astype(np.float32)
-        return chance
+        return (1 / (1 + np.exp(-logits))).astype(np.float32)
 
     def _places(self, source: Sequence[str], target: Sequence[str]) -> NDArray[np.int64]:
         """Index (pairs, kinds) of the weight of each combination."""

