@@ -106,7 +106,7 @@ def test_the_wider_side_keeps_what_the_narrower_one_needs(
     known = seeds(200)
     settings = {**QUICK, "rounds": 1, "descent": descent}
     with monkeypatch.context() as patched:  # no PCA where nothing is self-learned
-        patched.setattr("blicer.align.base.reduce", None)
+        patched.setattr("blicer.align.base.reduce_by_pca", None)
         space = TwoView(**settings).fit(source, target, known)
     assert space.dim == DIM
     reduced = VecMap().fit(source, target, known)

@@ -41,14 +41,14 @@ class Spellings:
             if place < SUGGESTED_FROM:
                 self.alike[folded[:1], len(folded)].append(folded)
 
-    def near(self, word: str, most: int = SUGGESTIONS) -> list[str]:
+    def near(self, word: str) -> list[str]:
         """Words that differ in accents only, then near ones with the same first letter."""
         folded = fold(word.strip())
         lengths = range(len(folded) - 1, len(folded) + 2)
         begin = [one for length in lengths for one in self.alike.get((folded[:1], length), ())]
-        close = get_close_matches(folded, dict.fromkeys(begin), n=most, cutoff=0.75)
+        close = get_close_matches(folded, dict.fromkeys(begin), n=SUGGESTIONS, cutoff=0.75)
         found = [one for key in (folded, *close) for one in self.same.get(key, ())]
-        return [one for one in dict.fromkeys(found) if one != word][:most]
+        return [one for one in dict.fromkeys(found) if one != word][:SUGGESTIONS]
 
 
 def parts_of(expression: str) -> list[str]:

@@ -285,7 +285,7 @@ def check_columns(
 # Index pairs
 
 
-def queries(pairs: Integers) -> tuple[Integers, list[Integers]]:
+def queries_with_golds(pairs: Integers) -> tuple[Integers, list[Integers]]:
     """The distinct source rows, in order of first appearance, and the sorted targets of each."""
     targets: dict[int, set[int]] = {}
     for source, target in pairs.tolist():

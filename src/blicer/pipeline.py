@@ -39,7 +39,7 @@ from blicer.errors import BlicerError, InputError, expect
 from blicer.expectations import advice, expected, suspects
 from blicer.files import digest
 from blicer.languages import language_name
-from blicer.lexicon import Lexicon, fold_masks, largest_group, queries, splits_apart
+from blicer.lexicon import Lexicon, fold_masks, largest_group, queries_with_golds, splits_apart
 from blicer.mixing import (
     CSLS,
     HeldOutView,
@@ -212,15 +212,15 @@ def prepare(
         known = seed_indices(source, target, seeds)
         turned = Absent.of_seeds(seeds.reverse(), target, source)
         pair = replace(pair, absent=(Absent.of_seeds(seeds, source, target), turned))
-    config = config.for_training(count(known) or config.n_aug)
+    config = config.for_training(n_pairs(known) or config.n_aug)
     check_config(config, needs_space=space is None)
     given: dict[str, Any] = {"lexicon": seeds, "wrong": wrong}
-    if count(known) >= FEWEST_SEEDS:
+    if n_pairs(known) >= FEWEST_SEEDS:
         return replace(prepare_pairs([(pair, known)], config, space=space)[0], **given)
     if seeds:
         note(
-            f"{count(known)} seed pairs are too few to hold some out (at least {FEWEST_SEEDS} are "
-            "needed): the space uses them, and everything else is chosen as without seeds"
+            f"{n_pairs(known)} seed pairs are too few to hold some out (at least {FEWEST_SEEDS} "
+            "are needed): the space uses them, and everything else is chosen as without seeds"
         )
     return replace(prepare_without_seeds(pair, config, known, space=space), **given)
 
@@ -253,20 +253,25 @@ def prepare_pairs(
         rests = [seeds[~parts[number]] for seeds, parts in zip(known, masks, strict=True)]
         helds = [seeds[parts[number]] for seeds, parts in zip(known, masks, strict=True)]
         many = f" (fold {number + 1} of {config.folds})" if config.folds > 1 else ""
-        note(f"fitting on {count(*rests)} seed pairs, holding out {count(*helds)}{many}")
+        note(f"fitting on {n_pairs(*rests)} seed pairs, holding out {n_pairs(*helds)}{many}")
         fitted = fit(pairs, rests, [next(one) for one in spaces], config, reserved=helds)
         for own, one, held, seeds in zip(views, fitted, helds, known, strict=True):
             own.append(held_out_view(one, held, seeds, config))
     refit = not fitted or config.refit or config.folds > 1
     if refit:
-        note(f"fitting on all {count(*known)} seed pairs")
+        note(f"fitting on all {n_pairs(*known)} seed pairs")
         fitted = fit(pairs, known, [next(one) for one in spaces], config)
     for one in fitted:
         if not one.space.settings.get("converged", True):
             note(f"do not trust this space: {one.space.settings['verdict']}")
     return [
         Prepared(
-            one, HeldOutView.joined(own) if own else None, count(seeds), refit, config, pair.absent
+            fitted=one,
+            held_out=HeldOutView.joined(own) if own else None,
+            seeds=n_pairs(seeds),
+            refit=refit,
+            config=config,
+            absent=pair.absent,
         )
         for pair, one, own, seeds in zip(pairs, fitted, views, known, strict=True)
     ]
@@ -295,7 +300,7 @@ def prepare_without_seeds(
     if len(held):  # scored by a new map and new scorers that never see their words
         apart = ~np.isin(silver[:, 0], held[:, 0]) & ~np.isin(silver[:, 1], held[:, 1])
         rest = silver[apart]
-        note(f"choosing on {count(held)} pairs of two views: fitting on {len(rest)} silver pairs")
+        note(f"choosing on {n_pairs(held)} pairs of two views: fitting on {len(rest)} silver pairs")
         # The rest are the only positives: no more are mined.
         second = {k: v for k, v in config.space_settings.items() if k == "encoder"}
         second |= fixed_weights(space)
@@ -309,8 +314,16 @@ def prepare_without_seeds(
         (without,) = fit([pair], [rest], [fit_space(pair, rest, again)], again, reserved=[held])
         view = held_out_view(without, held, held, again)
     tried = space.settings.get("tried", [])
-    found = {"tried": tried, "silver_pairs": len(silver), "chosen_on": len(held)}
-    return Prepared(fitted, view, count(known), True, config, absent, {"unsupervised": found})
+    facts = {"tried": tried, "silver_pairs": len(silver), "chosen_on": len(held)}
+    return Prepared(
+        fitted=fitted,
+        held_out=view,
+        seeds=n_pairs(known),
+        refit=True,
+        config=config,
+        absent=absent,
+        notes={"unsupervised": facts},
+    )
 
 
 def neighbours_in_two_views(
@@ -376,7 +389,7 @@ def start_config(config: Config, init: str) -> Config:
 def seed_pairs(pair: LanguagePair, seeds: Lexicon) -> Pairs:
     """The seed pairs in both vocabularies as indices; raises if too few to hold some out."""
     known = seed_indices(pair.source, pair.target, seeds)
-    if (found := count(known)) < FEWEST_SEEDS:
+    if (found := n_pairs(known)) < FEWEST_SEEDS:
         raise InputError(
             f"only {found} of {len(seeds)} seed pairs are in both vocabularies; "
             f"training needs at least {FEWEST_SEEDS}"
@@ -384,7 +397,7 @@ def seed_pairs(pair: LanguagePair, seeds: Lexicon) -> Pairs:
     return known
 
 
-def count(*pairs: Pairs) -> int:
+def n_pairs(*pairs: Pairs) -> int:
     """Number of distinct pairs in each array, summed."""
     return sum(len(np.unique(part, axis=0)) for part in pairs)
 
@@ -547,8 +560,8 @@ def held_out_view(fitted: Fitted, held: Pairs, everything: Pairs, config: Config
     views = []
     for reverse in (False, True):
         pairs, known = (held[:, ::-1], everything[:, ::-1]) if reverse else (held, everything)
-        words, golds = queries(pairs)
-        every = dict(zip(*queries(known), strict=True))
+        words, golds = queries_with_golds(pairs)
+        every = dict(zip(*queries_with_golds(known), strict=True))
         whole = [at for at, word in enumerate(words) if len(every[word]) == len(golds[at])]
         scores = score_candidates(
             fitted.space,

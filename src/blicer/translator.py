@@ -28,7 +28,7 @@ from blicer.forms import Forms
 from blicer.lexicon import Lexicon, find_in_any_case
 from blicer.mixing import CSLS, Mixture, pair_words, score_candidates
 from blicer.progress import task
-from blicer.scorers import Scorer, contents, load_scorer, save_scorers
+from blicer.scorers import Scorer, load_scorer, save_scorers, scorer_states
 from blicer.stage_cache import ArrayCache
 from blicer.training_pairs import Scaling
 from blicer.translations import (
@@ -409,7 +409,7 @@ def ranking_cache(translator: Translator) -> ArrayCache:
     settings = [ours[key] for key in ("mixture", "scaling", "calibration", "n_cand")]
     vectors = [np.asarray(side.vectors) for side in (translator.source, translator.target)]
     words = ["\n".join(side.words) for side in (translator.source, translator.target)]
-    parts = [__version__, translator.space.k_csls, settings, contents(translator.scorers)]
+    parts = [__version__, translator.space.k_csls, settings, scorer_states(translator.scorers)]
     return ArrayCache("scores", digest(parts, *vectors, *words))
 
 

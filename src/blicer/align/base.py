@@ -312,7 +312,7 @@ def prepare(
             unit_(centre_(rows, frequent))
         if side.dim > narrow:
             note(f"the {name} vectors have {side.dim} dimensions: reduced by PCA to {narrow}")
-            rows = unit_(reduce(rows if centre else centre_(rows), narrow))
+            rows = unit_(reduce_by_pca(rows if centre else centre_(rows), narrow))
         ready.append(rows)
     return ready[0], ready[1]
 
@@ -350,7 +350,7 @@ def apply_(rows: Tensor, weights: Tensor | None) -> Tensor:
     return rows
 
 
-def reduce(rows: Tensor, dimensions: int) -> Tensor:
+def reduce_by_pca(rows: Tensor, dimensions: int) -> Tensor:
     """PCA of centred rows to fewer dimensions.
 
     The most frequent words choose the directions: their vectors have the least noise.

@@ -91,7 +91,7 @@ class EncoderMix(Aligner):
         weight = self.weight
         if weight is None:
             weight = encoder_defaults(self.encoder).c2.get("weight", PAPER_WEIGHT)
-        start, x, y, outcome = self._two_views(source, target, pairs, work)
+        start, x, y, outcome = self._fit_views(source, target, pairs, work)
         outcome |= {"chosen_weight": weight, "c1_settings": start.settings}
         outcome |= {key: value for key, value in start.settings.items() if key in VERDICT}
         return self.space(source, target, _mix(*x, weight), _mix(*y, weight), **outcome)
@@ -110,7 +110,7 @@ class EncoderMix(Aligner):
         usual = {k: v for k, v in encoder_defaults(self.encoder).c2.items() if k in names}
         return Tuning(**{**usual, **given})
 
-    def _two_views(
+    def _fit_views(
         self, source: Embeddings, target: Embeddings, pairs: Seeds, work: Folder
     ) -> tuple[Space, tuple[Tensor, Tensor], tuple[Tensor, Tensor], dict[str, Any]]:
         """C1's space; unit rows of (C1, encoder) of each side, in one dimension; a report."""

@@ -53,14 +53,14 @@ def procrustes_map(x: Tensor, y: Tensor, pairs: Pairs) -> Tensor:
     return orthogonal_map(x[rows[:, 0]], y[rows[:, 1]])
 
 
-def distinct_pairs(pairs: Pairs) -> int:
+def count_distinct_words(pairs: Pairs) -> int:
     """The number of distinct source or distinct target words, whichever is smaller."""
     return min(len(np.unique(pairs[:, 0])), len(np.unique(pairs[:, 1])))
 
 
 def note_if_undetermined(pairs: Pairs, dimensions: int) -> None:
     """Note if there are fewer seeds than dimensions: the best orthogonal map is one of many."""
-    distinct = distinct_pairs(pairs)
+    distinct = count_distinct_words(pairs)
     if distinct < dimensions:
         note(
             f"{distinct} distinct seed pairs for {dimensions} dimensions leave part of the map "

@@ -51,7 +51,7 @@ from blicer.encoders.static import StaticVectors
 from blicer.encoders.words import WordEncoder
 from blicer.errors import InputError
 from blicer.files import atomic_folder, digest, read_json, write_json
-from blicer.lexicon import fold_masks, queries
+from blicer.lexicon import fold_masks, queries_with_golds
 from blicer.stage_cache import stage, stage_folder
 
 STARTS = ("encoder", "identical", "numerals", "distributions")
@@ -577,7 +577,7 @@ class Learner:
         for order, pairs in zip(((0, 1), (1, 0)), self._questions(chain), strict=True):
             if not len(pairs):
                 continue
-            words, golds = queries(pairs)
+            words, golds = queries_with_golds(pairs)
             scores = []
             for view in views:
                 left, right = view[order[0]], view[order[1]]

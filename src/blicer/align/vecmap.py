@@ -32,7 +32,7 @@ from blicer.align.base import (
     unit_,
 )
 from blicer.align.checkpoint import Checkpoint
-from blicer.align.procrustes import distinct_pairs
+from blicer.align.procrustes import count_distinct_words
 from blicer.align.space import Space
 from blicer.config import setting
 from blicer.devices import resolve_device
@@ -464,7 +464,7 @@ def closed_form_maps(
     which is well-posed, is returned (on held-out seeds it is better there by 4 to 20 points of
     P@1); ``shrunk_maps`` avoids the cliff.
     """
-    dimensions, distinct = x.shape[1], distinct_pairs(np.asarray(pairs))
+    dimensions, distinct = x.shape[1], count_distinct_words(np.asarray(pairs))
     rows_x, rows_y = x[pairs[:, 0].to(x.device)], y[pairs[:, 1].to(y.device)]
     # Whitening
     whiten_x = whitening(cross_product(rows_x, rows_x)) if distinct >= 2 * dimensions else None

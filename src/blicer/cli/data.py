@@ -24,7 +24,7 @@ _WANTED = "Pairs of dictionaries such as en-fr, or `all`; languages of vectors s
 @data.command("get")
 @options.writes_output
 def get_data(
-    collection: Annotated[str, Argument(help=f"{options.listed(COLLECTIONS)}.")],
+    collection: Annotated[str, Argument(help=f"{options.any_of(COLLECTIONS)}.")],
     wanted: Annotated[
         list[str] | None, Argument(metavar="PAIR_OR_LANGUAGE...", help=_WANTED, show_default=False)
     ] = None,

@@ -37,7 +37,7 @@ from blicer.scorers import SCORERS
 from blicer.stage_cache import work_folder
 
 
-def listed(names: Iterable[str], *more: str) -> str:
+def any_of(names: Iterable[str], *more: str) -> str:
     """``a, b or c``."""
     *first, last = [*names, *more]
     return f"{', '.join(first)} or {last}" if first else last
@@ -68,12 +68,12 @@ AsJson = Annotated[bool, Option("--json", help="Print JSON.")]
 Language = Annotated[str | None, Option(help="BCP 47 tag of these vectors, such as en.")]
 Name = Annotated[str | None, Option(help="What this language calls itself, if its tag is unknown.")]
 
-Preset = Annotated[str | None, Option(help=f"{listed(PRESETS)}; by default {_BY_SEEDS}.")]
+Preset = Annotated[str | None, Option(help=f"{any_of(PRESETS)}; by default {_BY_SEEDS}.")]
 ConfigFile = Annotated[Path | None, Option("--config", help="TOML file of settings.")]
 Settings = Annotated[list[str] | None, Option("--set", help=_SETTINGS)]
 Encoder = Annotated[str | None, Option(help=_ENCODERS)]
 Template = Annotated[str | None, Option(help="T1 to T16, or a text with `[w]` and perhaps `[L]`.")]
-Space = Annotated[str | None, Option(help=f"{listed(METHODS)}; by default twoview.")]
+Space = Annotated[str | None, Option(help=f"{any_of(METHODS)}; by default twoview.")]
 Scorers = Annotated[str | None, Option(help=_SCORERS)]
 Init = Annotated[str | None, Option(help=_STARTS)]
 Device = Annotated[str | None, Option(help="auto (the default), cpu, cuda, cuda:1 or mps.")]

@@ -33,10 +33,10 @@ WORDS_READ = 200_000
 COLUMNS = ("source", "target", "score", "scaled", "label", "kind", "repeats", "left", "right")
 _MODES = f"""supervised, semi_supervised or unsupervised; by default by the number of seeds (c1 and
 c2: semi_supervised below {ENOUGH_FOR_SUPERVISED} pairs)."""
-_METHODS = f"{options.listed(METHODS, FILES)} (already in one space)."
+_METHODS = f"{options.any_of(METHODS, FILES)} (already in one space)."
 _CURATED = """Dictionary that an editor has filled in (`blicer export --review`): accepted and
 corrected pairs become seeds, rejected ones are known to be wrong; repeatable."""
-_SPACES = f"{options.listed(METHODS, 'the folder of a space')}; by default twoview."
+_SPACES = f"{options.any_of(METHODS, 'the folder of a space')}; by default twoview."
 
 
 @app.command()
@@ -464,7 +464,7 @@ def _pair(option: str, name: str, languages: Iterable[str]) -> tuple[str, str]:
 
 @app.command()
 def config(
-    space: Annotated[str | None, Option(help=f"Settings of {options.listed(METHODS)}.")] = None,
+    space: Annotated[str | None, Option(help=f"Settings of {options.any_of(METHODS)}.")] = None,
     as_json: options.AsJson = False,
 ) -> None:
     """List every setting of a training run: default, values, what uses it, what it means.

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from blicer.translations import Translation
 
 MOST_SHOWN = 12  # values of a list
-_KINDS = f"Read it as {options.listed(inspection.KINDS)}."
+_KINDS = f"Read it as {options.any_of(inspection.KINDS)}."
 _LEAST = "F1 counts entries that are at least as sure; by default those that induce gives."
-_FORMATS = f"{options.listed(formats.FORMATS)}; by default by the file's ending."
+_FORMATS = f"{options.any_of(formats.FORMATS)}; by default by the file's ending."
 _BOTH = "Both directions in one dictionary; pairs found from both sides come first."
-_REVIEW = f"Add columns for an editor to {options.listed(formats.REVIEWED)}."
+_REVIEW = f"Add columns for an editor to {options.any_of(formats.REVIEWED)}."
 _TAG = "BCP 47 tag, where the dictionary file does not say."
 
 
@@ -236,7 +236,7 @@ def translate(
 
 def _answer(entry: Translation, near: Sequence[str]) -> str:
     if not entry.known:
-        hint = f"; did you mean {options.listed(near)}?" if near else ""
+        hint = f"; did you mean {options.any_of(near)}?" if near else ""
         return f"(not in the vocabulary{hint})"
     cells = []
     for candidate in entry.candidates:

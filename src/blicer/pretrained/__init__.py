@@ -213,7 +213,8 @@ def publish(
         raise FileError(source, f"is {kind}; expected a translator or a dictionary")
     marker = "translator.json" if kind == "translator" else ENTRY
     check_replaceable(output, marker, "an entry")
-    known = _known_entries(index)
+    published = Index(index).entries.values() if index.exists() else ()
+    known = {one.name: asdict(one) for one in published}
     about = about or f"{facts['title']}, made with blicer"
     with atomic_folder(output) as folder:
         if kind == "translator":
@@ -241,12 +242,6 @@ def publish(
     entries = {**known, entry.name: {**values, "languages": list(entry.languages)}}
     write_json(index, {"format": FORMAT, "version": VERSION, "entries": list(entries.values())})
     return entry
-
-
-def _known_entries(index: Path) -> dict[str, Any]:
-    return (
-        {name: asdict(one) for name, one in Index(index).entries.items()} if index.exists() else {}
-    )
 
 
 def _rewrite(folder: Path, marker: str) -> None:

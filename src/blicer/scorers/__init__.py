@@ -92,7 +92,7 @@ def save_scorers(scorers: Sequence[Scorer], folder: Path) -> list[dict[str, Any]
     return saved
 
 
-def contents(scorers: Sequence[Scorer]) -> list[Any]:
+def scorer_states(scorers: Sequence[Scorer]) -> list[Any]:
     """Values and file hashes of what the scorers have learned: equal if they score alike."""
     with tempfile.TemporaryDirectory() as name:
         values: list[Any] = list(save_scorers(scorers, Path(name)))
