@@ -38,7 +38,8 @@ except ImportError:  # Windows
 
 STANDARD_OUTPUT = 1  # its descriptor
 COMPRESSED = (".gz", ".zst")  # endings that ``open_output`` compresses by
-_OPEN_FILE = re.compile(r"/dev/(?:std(out|err)|fd/(\d+))|/proc/self/fd/(\d+)|-")
+_STREAMS = {"-": STANDARD_OUTPUT, "/dev/stdout": STANDARD_OUTPUT, "/dev/stderr": 2}
+_DESCRIPTOR = re.compile(r"/(?:dev|proc/self)/fd/(\d+)")
 LISTED, CHECKSUMS, SEAL, VERIFIED = "files", "sha256", "seal", "verified"
 LARGE = 1 << 20  # bytes; larger files are hashed again only if their size or times have changed
 LARGEST_TEXT = 1 << 28  # bytes of a JSON or TOML file that are read
@@ -247,12 +248,8 @@ def followed(path: str | Path) -> Path:
 
 def open_descriptor(path: str | Path) -> int | None:
     """The file descriptor that a name such as ``-`` or ``/dev/stdout`` stands for, or None."""
-    if (match := _OPEN_FILE.fullmatch(str(path))) is None:
-        return None
-    stream, *numbers = match.groups()
-    return next(
-        (int(number) for number in numbers if number), 2 if stream == "err" else STANDARD_OUTPUT
-    )
+    match = _DESCRIPTOR.fullmatch(str(path))
+    return int(match[1]) if match else _STREAMS.get(str(path))
 
 
 def is_special(path: Path) -> bool:

@@ -114,10 +114,11 @@ def grouped_by_lemma(candidates: Sequence[Candidate], seeds: int, forms: Forms) 
 def composed(parts: Sequence[Translation], seeds: Lexicon, offered: Vocabulary) -> list[Candidate]:
     """Candidates of an expression from the translations of its parts; none if a part has none."""
     sure = all(one.confidence is not None for part in parts for one in part.candidates)
-    numbers = [
-        [(one.word, one.confidence if sure else one.score) for one in part.candidates]
-        for part in parts
-    ]  # a seed that was not found has no score
-    answers = [[(word, 1.0 if one is None else one) for word, one in part] for part in numbers]
+
+    def number(one: Candidate) -> float:
+        value = one.confidence if sure else one.score
+        return 1.0 if value is None else value  # a seed that was no candidate has no score
+
+    answers = [[(one.word, number(one)) for one in part.candidates] for part in parts]
     found = compose(answers, seeds, offered)
     return [Candidate(word, None if sure else one, one if sure else None) for word, one in found]

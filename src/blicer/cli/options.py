@@ -137,12 +137,16 @@ def load_vectors(
     )
 
 
+def path_text(path: Path) -> str:
+    """The path as text; bytes of its name that are not UTF-8 are replaced."""
+    return os.fsencode(path).decode("utf-8", "replace")
+
+
 def vector_files(
     source: Path, target: Path, max_words: int | None, keep_case: bool
 ) -> dict[str, Any]:
     """The vectors that a translator is trained on, so that it can be trained again."""
-    # A name that is not UTF-8 can be opened but not written down.
-    files = [os.fsencode(path.absolute()).decode("utf-8", "replace") for path in (source, target)]
+    files = [path_text(path.absolute()) for path in (source, target)]
     return {"files": files, "max_words": max_words, "lowercase": not keep_case}
 
 

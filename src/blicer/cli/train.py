@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import warnings
 from collections.abc import Iterable
@@ -90,9 +89,8 @@ def align(
         if not force:
             raise BlicerError(f"{verdict}; nothing was written to {output} (--force writes it)")
         note(verdict)
-    for name, path in (("source_file", source), ("target_file", target)):
-        # A name that is not UTF-8 can be opened but not written down.
-        space.settings[name] = os.fsencode(path).decode("utf-8", "replace")
+    space.settings["source_file"] = options.path_text(source)
+    space.settings["target_file"] = options.path_text(target)
     instead = ", in place of the space that was there" if output.exists() else ""
     space.save(output)
     shutil.rmtree(work, ignore_errors=True)
@@ -333,10 +331,9 @@ def _finished(output: Path, made_from: str) -> blicer.Translator | None:
 def _report(translator: blicer.Translator, suspects: Path | None) -> None:
     """Print the expected precision, advice, and how many seeds look wrong."""
     details, calibration = translator.details, translator.calibration
-    sides = ((translator.space.source, "source"), (translator.space.target, "target"))
-    names = tuple(side.language or name for side, name in sides)
+    names = (translator.source.language or "source", translator.target.language or "target")
     if "expected" in details:
-        for line in lines(details["expected"], (names[0], names[1])):
+        for line in lines(details["expected"], names):
             note(line)
         if details["advice"]:
             note(f"this is poor: {details['advice']}")
