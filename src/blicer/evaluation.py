@@ -24,7 +24,7 @@ from blicer.lexicon import Lexicon, Vocabulary, check_columns, find_words, html_
 from blicer.metrics import FIGURES, Answers, Bin
 
 Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
+Ints = NDArray[np.int64]
 METRICS = ("p@1", "p@5", "p@10", "mrr")
 IN_BRIEF = ("f1", "ap", "coverage@95", "reached@95", "ece", "auc_absent")
 OF_GROUPS = ("f1", "right", "stated")  # columns, beside P@1, that fit into 80 characters
@@ -48,9 +48,7 @@ class System(Protocol):
     @property
     def target(self) -> Vocabulary: ...
 
-    def gold_ranks(
-        self, queries: Integers, golds: list[Integers], *, reverse: bool = False
-    ) -> Integers:
+    def gold_ranks(self, queries: Ints, golds: list[Ints], *, reverse: bool = False) -> Ints:
         """Rank (from 1) of the best-ranked gold of each query; 0 if the system ranks none."""
         ...
 
@@ -116,7 +114,7 @@ class DirectionResult:
     in_vocabulary: Scores
     all_queries: Scores
     words: list[str]
-    ranks: Integers
+    ranks: Ints
     """Rank of the best gold of each of ``words``; 0 if there is none."""
     answerable: NDArray[np.bool_]
     """Whether the word and at least one of its golds are in the vocabularies."""
@@ -150,7 +148,7 @@ class DirectionResult:
             found[kind] = {name: self._part(rows) for name, rows in parts.items() if len(rows)}
         return found
 
-    def _part(self, rows: Integers) -> DirectionResult:
+    def _part(self, rows: Ints) -> DirectionResult:
         return _result(
             [self.words[row] for row in rows],
             self.ranks[rows],
@@ -458,8 +456,8 @@ def _evaluate_direction(
 
 
 def _candidates(
-    system: Any, queries: Integers, reverse: bool
-) -> tuple[Integers, Floats, Floats, bool] | None:
+    system: Any, queries: Ints, reverse: bool
+) -> tuple[Ints, Floats, Floats, bool] | None:
     """Candidates of every query, their confidences (or scores), the probability that it has a
     translation (or its best score), and whether these are calibrated."""
     if hasattr(system, "rank"):
@@ -481,14 +479,14 @@ def _candidates(
     return None
 
 
-def _is_gold(indices: Integers, golds: Sequence[Integers], words: int) -> NDArray[np.bool_]:
+def _is_gold(indices: Ints, golds: Sequence[Ints], words: int) -> NDArray[np.bool_]:
     """Which candidates (queries, candidates) are among the golds of their query."""
     owners = np.repeat(np.arange(len(golds)), [len(gold) for gold in golds])
     wanted = owners * words + np.concatenate(golds)
     return np.isin(np.arange(len(golds))[:, None] * words + indices, wanted)
 
 
-def _gold_counts(lexicon: Lexicon, target: Vocabulary) -> tuple[Integers, Integers]:
+def _gold_counts(lexicon: Lexicon, target: Vocabulary) -> tuple[Ints, Ints]:
     """The number of gold translations of each word: all, and those in the vocabulary."""
     rows = find_words({word for _, word in lexicon.pairs}, target)
     counts = []
@@ -501,7 +499,7 @@ def _gold_counts(lexicon: Lexicon, target: Vocabulary) -> tuple[Integers, Intege
 
 def _result(
     words: list[str],
-    ranks: Integers,
+    ranks: Ints,
     answerable: NDArray[np.bool_],
     settings: Settings,
     answers: Answers | None = None,
@@ -551,13 +549,13 @@ def _with_figures(values: Floats, answers: Answers | None, settings: Settings) -
 
 def answerable_queries(
     lexicon: Lexicon, source: Vocabulary, target: Vocabulary
-) -> tuple[NDArray[np.bool_], Integers, list[Integers]]:
+) -> tuple[NDArray[np.bool_], Ints, list[Ints]]:
     """A mask of the source words that can be answered; their rows; the rows of their golds."""
     source_rows = find_words(lexicon.targets, source)
     target_rows = find_words({word for _, word in lexicon.pairs}, target)
     known = np.zeros(len(lexicon.targets), dtype=np.bool_)
     queries: list[int] = []
-    golds: list[Integers] = []
+    golds: list[Ints] = []
     for at, (word, answers) in enumerate(lexicon.targets.items()):
         rows = {target_rows[answer] for answer in answers if answer in target_rows}
         if word in source_rows and rows:
@@ -567,7 +565,7 @@ def answerable_queries(
     return known, np.array(queries, dtype=np.int64), golds
 
 
-def per_query(ranks: Integers) -> Floats:
+def per_query(ranks: Ints) -> Floats:
     """Hit at 1, 5 and 10 and reciprocal rank of each query: (queries, 4), as ``METRICS``."""
     found = ranks > 0
     hits = [found & (ranks <= cut) for cut in (1, 5, 10)]
@@ -628,7 +626,7 @@ def resampled_means(values: Floats, draws: int, seed: int) -> Floats:
     return np.concatenate(means)
 
 
-def _drawn(size: int, draws: int, seed: int) -> Iterator[Integers]:
+def _drawn(size: int, draws: int, seed: int) -> Iterator[Ints]:
     """Indices of resampled queries, in blocks of draws: (draws, size)."""
     generator = np.random.default_rng(seed)
     step = max(1, _BLOCK // max(size, 1))
@@ -636,7 +634,7 @@ def _drawn(size: int, draws: int, seed: int) -> Iterator[Integers]:
         yield generator.integers(0, size, size=(min(step, draws - start), size))
 
 
-def _counts(picked: Integers) -> Floats:
+def _counts(picked: Ints) -> Floats:
     """How often each query was drawn: (draws, queries)."""
     draws, size = picked.shape
     places = picked + size * np.arange(draws)[:, None]

@@ -25,7 +25,7 @@ from blicer.io.dictionary import check_writable_word, looks_like_header, read_di
 from blicer.io.vectors import LoadReport
 
 Pair = tuple[str, str]
-Integers = NDArray[np.int64]
+Ints = NDArray[np.int64]
 _SAMPLE = 5  # missing words shown
 _SHOWN = 10  # pairs in a notebook
 
@@ -218,9 +218,7 @@ class Lexicon:
         """Every pair, as often as it is listed."""
         return self.times.elements()
 
-    def indices(
-        self, source: Vocabulary, target: Vocabulary, *, repeated: bool = False
-    ) -> Integers:
+    def indices(self, source: Vocabulary, target: Vocabulary, *, repeated: bool = False) -> Ints:
         """Rows (n, 2) of the pairs that are in both vocabularies, in order.
 
         Distinct, or, if ``repeated``, as often as they are listed.
@@ -285,7 +283,7 @@ def check_columns(
 # Index pairs
 
 
-def queries_with_golds(pairs: Integers) -> tuple[Integers, list[Integers]]:
+def queries_with_golds(pairs: Ints) -> tuple[Ints, list[Ints]]:
     """The distinct source rows, in order of first appearance, and the sorted targets of each."""
     targets: dict[int, set[int]] = {}
     for source, target in pairs.tolist():
@@ -295,7 +293,7 @@ def queries_with_golds(pairs: Integers) -> tuple[Integers, list[Integers]]:
 
 
 def split_pairs(
-    pairs: Integers, share: float, seed: int = 0, *, share_targets: bool = True
+    pairs: Ints, share: float, seed: int = 0, *, share_targets: bool = True
 ) -> NDArray[np.bool_]:
     """Mask of the held-out rows of ``pairs``: all rows of a ``share`` of the source words.
 
@@ -323,7 +321,7 @@ def split_pairs(
 
 
 def fold_masks(
-    pairs: Integers, folds: int, seed: int = 0, *, holdout: float = 0.0
+    pairs: Ints, folds: int, seed: int = 0, *, holdout: float = 0.0
 ) -> list[NDArray[np.bool_]]:
     """Mask of the held-out rows of ``pairs`` for each fold; every source word is held out once.
 
@@ -342,17 +340,17 @@ def fold_masks(
     return masks
 
 
-def splits_apart(pairs: Integers, share: float) -> bool:
+def splits_apart(pairs: Ints, share: float) -> bool:
     """Whether about that share can be held out with no word in both parts."""
     return largest_group(pairs) <= max(1, share * len(np.unique(pairs[:, 0])))
 
 
-def largest_group(pairs: Integers) -> int:
+def largest_group(pairs: Ints) -> int:
     """The largest number of source words that are connected by shared targets."""
     return max(map(len, _connected(pairs)), default=0)
 
 
-def _connected(pairs: Integers) -> list[list[int]]:
+def _connected(pairs: Ints) -> list[list[int]]:
     """Groups of source words such that no two groups share a target, in order of appearance."""
     parent: dict[int, int] = {}
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
+Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 Bin = tuple[float, float, int]
 
@@ -57,9 +57,9 @@ class Answers:
     """(words, candidates)"""
     has_entry: Bools
     """Whether the word is in the source vocabulary."""
-    golds: Integers
+    golds: Ints
     """Gold translations of each word."""
-    golds_known: Integers
+    golds_known: Ints
     """Gold translations of each word that are in the target vocabulary."""
     calibrated: bool
     likely: float = 0.5
@@ -203,25 +203,25 @@ def risk_coverage(sure: Floats, right: Floats) -> Floats:
     return np.stack([kept[0] / len(sure), hits[0] / kept[0], thresholds], axis=1)
 
 
-def equal_width(sure: Floats) -> Integers:
+def equal_width(sure: Floats) -> Ints:
     """Bin of each confidence: ``BINS`` of equal width from 0 to 1."""
     return np.clip((sure * BINS).astype(np.int64), 0, BINS - 1)
 
 
-def equal_mass(sure: Floats) -> Integers:
+def equal_mass(sure: Floats) -> Ints:
     """Bin of each confidence: ``BINS`` of about equal size; equal confidences share one."""
     below = np.searchsorted(np.sort(sure), sure, side="left")
     return np.asarray(BINS * below // max(len(sure), 1), dtype=np.int64)
 
 
-def calibration_error(weights: Floats, sure: Floats, right: Floats, bins: Integers) -> Floats:
+def calibration_error(weights: Floats, sure: Floats, right: Floats, bins: Ints) -> Floats:
     """Mean gap of stated and observed shares, weighted by the words of each bin."""
     inside = bins[:, None] == np.arange(BINS)
     gaps = weights @ (inside * (sure - right)[:, None])
     return _ratio(np.abs(gaps).sum(axis=1), weights.sum(axis=1))
 
 
-def calibration_noise(weights: Floats, sure: Floats, bins: Integers) -> Floats:
+def calibration_noise(weights: Floats, sure: Floats, bins: Ints) -> Floats:
     """About the expected calibration error of perfect confidences.
 
     The sum of a bin is then nearly normal, and its mean absolute value is √(2/π) deviations.
@@ -254,14 +254,14 @@ def separation(weights: Floats, sure: Floats, absent: Bools) -> Floats:
     return _ratio(wins, without.sum(axis=1) * with_gold.sum(axis=1))
 
 
-def _surest_first(sure: Floats) -> tuple[Integers, Integers]:
+def _surest_first(sure: Floats) -> tuple[Ints, Ints]:
     """An order, and the indices in it where a group of equal confidences starts."""
     order = np.argsort(-sure, kind="stable")
     starts = np.flatnonzero(np.append(True, np.diff(sure[order]) != 0))
     return order, starts
 
 
-def _sums(weights: Floats, order: Integers, starts: Integers) -> Floats:
+def _sums(weights: Floats, order: Ints, starts: Ints) -> Floats:
     """Sums of the weights of each group, (draws, groups)."""
     return np.add.reduceat(np.take(weights, order, axis=1), starts, axis=1)
 

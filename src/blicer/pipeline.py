@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from blicer.align import aligner_class
 from blicer.align.base import Aligner, Masks, check_sides, seed_indices, unit_
@@ -48,6 +47,7 @@ from blicer.mixing import (
     gold_marks,
     score_candidates,
 )
+from blicer.neighbours.mining import Pairs
 from blicer.progress import note
 from blicer.scorers import CROSS_ENCODER, UNTUNED, Scorer, check_scorers, make_scorer
 from blicer.stage_cache import stage, stage_folder
@@ -58,7 +58,6 @@ from blicer.translator import Translator
 if TYPE_CHECKING:
     from blicer.crossencoder.model import Reranker
 
-Pairs = NDArray[np.int64]  # (n, 2): rows of source and target words
 Names = tuple[str | None, str | None]
 
 FEWEST_SEEDS = 20

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
+from numpy.typing import ArrayLike, NDArray
 
 from blicer.config import Config
 from blicer.errors import InputError
@@ -27,8 +27,8 @@ from blicer.templates import Template
 if TYPE_CHECKING:
     from blicer.neighbours.retriever import Retriever
 
-Floats = npt.NDArray[np.float32]
-Integers = npt.NDArray[np.int64]
+Singles = NDArray[np.float32]
+Ints = NDArray[np.int64]
 
 KINDS = ("seed", "silver", "negative")
 SEED, SILVER, NEGATIVE = range(len(KINDS))
@@ -44,7 +44,7 @@ class Scaling:
     slope: float
     intercept: float
 
-    def __call__(self, scores: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    def __call__(self, scores: ArrayLike) -> NDArray[np.float64]:
         return self.slope * np.asarray(scores, dtype=np.float64) + self.intercept
 
     def to_dict(self) -> dict[str, float]:
@@ -58,7 +58,7 @@ class Scaling:
         return cls(slope, intercept)
 
 
-def fit_scaling(*pool: npt.NDArray[np.floating[Any]]) -> Scaling:
+def fit_scaling(*pool: NDArray[np.floating[Any]]) -> Scaling:
     """The map that takes the lowest score of the pool to 0 and the highest to 1.
 
     The pool has the scores of every positive and of its nearest neighbours on both sides, before
@@ -84,8 +84,8 @@ class Examples:
 
     left: list[str]
     right: list[str]
-    labels: Floats
-    weights: Floats
+    labels: Singles
+    weights: Singles
 
     def __len__(self) -> int:
         return len(self.left)
@@ -129,13 +129,13 @@ class PairsReport:
 class TrainingPairs:
     """Distinct pairs, positives first (seeds, then silver); one row in each array per pair."""
 
-    source: Integers
-    target: Integers
-    score: Floats  # CSLS
-    scaled: Floats  # CSLS in [0, 1]
-    label: Floats
-    kind: npt.NDArray[np.int8]  # SEED, SILVER or NEGATIVE
-    weight: Integers  # how often the pair appears in each order
+    source: Ints
+    target: Ints
+    score: Singles  # CSLS
+    scaled: Singles  # CSLS in [0, 1]
+    label: Singles
+    kind: NDArray[np.int8]  # SEED, SILVER or NEGATIVE
+    weight: Ints  # how often the pair appears in each order
     scaling: Scaling
     report: PairsReport
 
@@ -143,11 +143,11 @@ class TrainingPairs:
         return len(self.source)
 
     @property
-    def is_positive(self) -> npt.NDArray[np.bool_]:
+    def is_positive(self) -> NDArray[np.bool_]:
         return np.not_equal(self.kind, NEGATIVE)
 
     @property
-    def is_of_seeds(self) -> npt.NDArray[np.bool_]:
+    def is_of_seeds(self) -> NDArray[np.bool_]:
         """The seeds, and the negatives that share a word with one."""
         seeds = np.equal(self.kind, SEED)
         shared = np.isin(self.source, self.source[seeds]) | np.isin(self.target, self.target[seeds])
@@ -183,11 +183,11 @@ class TrainingPairs:
 
 def build_pairs(
     retriever: Retriever,
-    seeds: npt.ArrayLike | None,
+    seeds: ArrayLike | None,
     config: Config,
     *,
-    reserved: npt.ArrayLike | None = None,
-    wrong: npt.ArrayLike | None = None,
+    reserved: ArrayLike | None = None,
+    wrong: ArrayLike | None = None,
 ) -> TrainingPairs:
     """The whole training set of one language pair.
 
@@ -253,9 +253,7 @@ def build_pairs(
     )
 
 
-def nearest_neighbours(
-    retriever: Retriever, positives: Pairs, n_neg: int
-) -> tuple[Integers, Floats]:
+def nearest_neighbours(retriever: Retriever, positives: Pairs, n_neg: int) -> tuple[Ints, Singles]:
     """For each positive (x, y): x with its n_neg nearest targets except y, and y likewise.
 
     Returns pairs (positives, neighbours, 2) and their CSLS (positives, neighbours).
@@ -268,15 +266,15 @@ def nearest_neighbours(
     return np.hstack([forward, backward]), np.hstack([target_scores, source_scores])
 
 
-def polarise(scaled: npt.ArrayLike, is_positive: npt.NDArray[np.bool_], alpha: float) -> Floats:
+def polarise(scaled: ArrayLike, is_positive: NDArray[np.bool_], alpha: float) -> Singles:
     """Labels: ``a z - a + 1`` for positives and ``a z`` for negatives, clipped to [0, 1]."""
     shift = np.where(is_positive, 1.0 - alpha, 0.0)
     return np.clip(alpha * np.asarray(scaled) + shift, 0.0, 1.0).astype(np.float32)
 
 
 def _texts(
-    words: Sequence[str], indices: Integers, template: Template, name: str
-) -> npt.NDArray[np.object_]:
+    words: Sequence[str], indices: Ints, template: Template, name: str
+) -> NDArray[np.object_]:
     """The text of each indexed word; the template is filled once for each distinct word."""
     distinct, row = np.unique(indices, return_inverse=True)
     texts = np.empty(len(distinct), dtype=object)

@@ -29,13 +29,13 @@ from blicer.encoders.loading import encoder_version
 from blicer.errors import InputError, expect
 from blicer.files import digest
 from blicer.lexicon import Lexicon, check_columns
+from blicer.neighbours.mining import Pairs
 from blicer.progress import note
 from blicer.stage_cache import stage, stage_folder
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-Pairs = NDArray[np.int64]  # (n, 2): source index, target index
 Seeds = Pairs | None  # None in modes that need no seeds
 Masks = Sequence[NDArray[np.bool_]]  # of seeds: parts that are held out
 Folder = Path | None  # None where nothing is kept on disk

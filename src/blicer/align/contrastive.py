@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from blicer import progress
-from blicer.align.base import Aligner, Folder, Pairs, Seeds, apply_, mapped_unit, prepare
+from blicer.align.base import Aligner, Folder, Seeds, apply_, mapped_unit, prepare
 from blicer.align.checkpoint import Checkpoint
 from blicer.align.space import Space
 from blicer.align.vecmap import INITS, VecMap, closed_form_maps
@@ -27,7 +27,7 @@ from blicer.embeddings import Embeddings
 from blicer.encoders.tuning import check_finite
 from blicer.errors import InputError
 from blicer.neighbours.kernels import csr, pair_products, top_columns
-from blicer.neighbours.mining import silver_pairs
+from blicer.neighbours.mining import Pairs, silver_pairs
 from blicer.neighbours.retriever import Retriever
 
 VERDICT = ("converged", "verdict")  # settings that tell whether a start without seeds succeeded

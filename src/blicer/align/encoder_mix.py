@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from blicer import progress
-from blicer.align.base import Aligner, Folder, Pairs, Seeds, matrix, orthogonal_map, unit_
+from blicer.align.base import Aligner, Folder, Seeds, matrix, orthogonal_map, unit_
 from blicer.align.contrastive import VERDICT, Contrastive
 from blicer.align.space import Space
 from blicer.config import encoder_defaults, setting
@@ -28,7 +28,7 @@ from blicer.encoders.tuning import Checkpoints, check_finite, train_rows_only
 from blicer.encoders.words import WordEncoder
 from blicer.errors import InputError
 from blicer.files import atomic_folder, digest, read_json, write_json
-from blicer.neighbours.mining import nearest_others, silver_pairs
+from blicer.neighbours.mining import Pairs, nearest_others, silver_pairs
 
 PAPER_WEIGHT = 0.2
 SILVER = {"n_aug": 4_000, "n_freq": 20_000, "n_aug_pool": 6_000}

@@ -12,7 +12,6 @@ from torch import Tensor
 from blicer.align.base import (
     Aligner,
     Folder,
-    Pairs,
     Seeds,
     apply_,
     orthogonal_map,
@@ -22,6 +21,7 @@ from blicer.align.space import Space
 from blicer.config import setting
 from blicer.devices import resolve_device
 from blicer.embeddings import Embeddings
+from blicer.neighbours.mining import Pairs
 from blicer.progress import note
 
 

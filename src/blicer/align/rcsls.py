@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from blicer import progress
-from blicer.align.base import Aligner, Folder, Pairs, Seeds, apply_, mapped_unit, prepare
+from blicer.align.base import Aligner, Folder, Seeds, apply_, mapped_unit, prepare
 from blicer.align.checkpoint import Checkpoint
 from blicer.align.procrustes import note_if_undetermined, procrustes_map
 from blicer.align.space import Space
@@ -23,6 +23,7 @@ from blicer.config import setting
 from blicer.devices import resolve_device
 from blicer.embeddings import Embeddings
 from blicer.neighbours.kernels import Scan
+from blicer.neighbours.mining import Pairs
 
 Maps = tuple[Tensor, Tensor]  # of the source side and of the target side
 Mapped = tuple[Tensor, Tensor]  # unit rows, and their lengths before normalisation

@@ -34,7 +34,6 @@ from blicer.align.base import (
     Aligner,
     Folder,
     Masks,
-    Pairs,
     Seeds,
     apply_,
     cross_product,
@@ -52,6 +51,7 @@ from blicer.encoders.words import WordEncoder
 from blicer.errors import InputError
 from blicer.files import atomic_folder, digest, read_json, write_json
 from blicer.lexicon import fold_masks, queries_with_golds
+from blicer.neighbours.mining import Pairs
 from blicer.stage_cache import stage, stage_folder
 
 STARTS = ("encoder", "identical", "numerals", "distributions")

@@ -8,30 +8,30 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
+from numpy.typing import ArrayLike, NDArray
 
 from blicer.errors import InputError
 
 if TYPE_CHECKING:
     from blicer.neighbours.retriever import Retriever
 
-Pairs = npt.NDArray[np.int64]  # (n, 2): source index, target index
-Integers = npt.NDArray[np.int64]
+Ints = NDArray[np.int64]
+Pairs = Ints  # (n, 2): source index, target index
 
 
-def pair_keys(pairs: Pairs, n_target: int) -> Integers:
+def pair_keys(pairs: Pairs, n_target: int) -> Ints:
     """``source * n_target + target``: distinct pairs have distinct keys."""
     return pairs[:, 0] * n_target + pairs[:, 1]
 
 
-def first_occurrences(keys: Integers) -> Integers:
+def first_occurrences(keys: Ints) -> Ints:
     """Index of the first occurrence of each distinct key, in order."""
     return np.sort(np.unique(keys, return_index=True)[1]).astype(np.int64)
 
 
-def as_pairs(pairs: npt.ArrayLike | None, n_source: int, n_target: int) -> Pairs:
+def as_pairs(pairs: ArrayLike | None, n_source: int, n_target: int) -> Pairs:
     """Convert to (n, 2) word indices, checked against the vocabularies; None means no pairs."""
-    array: npt.NDArray[Any] = np.zeros((0, 2), np.int64) if pairs is None else np.asarray(pairs)
+    array: NDArray[Any] = np.zeros((0, 2), np.int64) if pairs is None else np.asarray(pairs)
     if array.size == 0:
         return np.zeros((0, 2), np.int64)
     if array.ndim != 2 or array.shape[1] != 2 or not np.issubdtype(array.dtype, np.integer):
@@ -98,13 +98,13 @@ def interleave(first: Pairs, second: Pairs) -> Pairs:
 
 def nearest_others(
     retriever: Retriever,
-    words: Integers,
-    partners: Integers,
+    words: Ints,
+    partners: Ints,
     k: int,
     *,
     reverse: bool = False,
     limit: int | None = None,
-) -> tuple[Integers, npt.NDArray[np.float32]]:
+) -> tuple[Ints, NDArray[np.float32]]:
     """Indices and CSLS (words, k) of each word's nearest words other than its own partner.
 
     ``reverse``: ``words`` are target words and their neighbours source words. ``limit``: only this
