@@ -17,7 +17,7 @@ ORDER = [
     ["config"],
     ["io"],
     ["embeddings", "lexicon"],
-    ["forms", "expressions"],
+    ["forms"],
     ["translations"],
     ["formats", "dictionary"],
     ["neighbours"],

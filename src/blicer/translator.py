@@ -22,7 +22,6 @@ from blicer.config import MOST, part_of
 from blicer.crossencoder.scoring import best_first
 from blicer.dictionary import About, Dictionary, Entry, merged
 from blicer.errors import FileError, InputError
-from blicer.expressions import PART_TRANSLATIONS, parts_of
 from blicer.files import atomic_folder, check_replaceable, digest, read_marker, write_marker
 from blicer.forms import Forms
 from blicer.lexicon import Lexicon, find_in_any_case
@@ -32,11 +31,13 @@ from blicer.scorers import Scorer, load_scorer, save_scorers, scorer_states
 from blicer.stage_cache import ArrayCache
 from blicer.training_pairs import Scaling
 from blicer.translations import (
+    PART_TRANSLATIONS,
     Ranking,
     Translation,
     composed,
     grouped_by_lemma,
     known_translations,
+    parts_of,
     seeds_first,
 )
 
@@ -206,7 +207,7 @@ class Translator:
         ``rank``: function that ranks candidates; by default the method ``rank``.
 
         Forms of one lemma count as one translation. An expression outside the vocabulary is
-        composed of the translations of its parts (``expressions.compose``).
+        composed of the translations of its parts (``translations.compose``).
         """
         rank = rank or partial(self.rank, reverse=reverse)
         self.check_request(words, k, min_confidence)

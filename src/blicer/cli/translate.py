@@ -15,11 +15,11 @@ from blicer import formats, inspection
 from blicer.cli import app, options
 from blicer.config import AUTO, MOST
 from blicer.errors import EXIT_FAILURE, BlicerError, FileError, InputError
-from blicer.expressions import Spellings
 from blicer.files import STANDARD_OUTPUT, atomic_write, check_writable, open_descriptor
 from blicer.io.dictionary import tsv_row
 from blicer.languages import validate_tag
 from blicer.progress import note, printable
+from blicer.translations import Spellings
 
 if TYPE_CHECKING:
     from blicer.evaluation import Evaluation
