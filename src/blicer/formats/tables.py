@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,6 @@ from blicer.io.dictionary import (
 )
 from blicer.progress import note
 
-ALWAYS = ("source", "target", "confidence", "score", "rank", "seed")
 NUMBERS = ("confidence", "score", "back_confidence")
 YES = "yes"
 PARQUET_ABOUT = b"blicer"  # key of the provenance in a Parquet file
@@ -34,13 +33,12 @@ XLSX_ENTRIES, XLSX_ABOUT = "dictionary", "about"  # sheets
 XLSX_ROWS = 1_048_576  # the most in a sheet
 
 
-def columns(dictionary: Dictionary, review: bool) -> list[str]:
-    two_way = ["back_confidence"] if dictionary.is_two_way else []
-    return [*ALWAYS, *two_way, *(REVIEW if review else ())]
-
-
-def text_cells(entry: Entry, names: Iterable[str]) -> list[str]:
-    return [_text(getattr(entry, name)) for name in names]
+def columns(dictionary: Dictionary, review: bool, *, forms: bool = True) -> list[str]:
+    """The columns of a table; ``review``: with those for an editor."""
+    hidden = {*(() if review else REVIEW), *(() if forms else ["forms"])}
+    if not dictionary.is_two_way:
+        hidden.add("back_confidence")
+    return [name for name in COLUMNS if name not in hidden]
 
 
 def _text(value: Any) -> str:
@@ -52,31 +50,32 @@ def _text(value: Any) -> str:
 
 
 def write_tsv(path: Path, dictionary: Dictionary, review: bool = False) -> None:
-    names = columns(dictionary, review)
+    names = columns(dictionary, review, forms=False)
     with open_output(path) as file:
         file.write(tsv_row(names))
-        file.writelines(tsv_row(text_cells(entry, names)) for entry in dictionary)
+        for entry in dictionary:
+            file.write(tsv_row(_text(getattr(entry, name)) for name in names))
 
 
 def write_csv(path: Path, dictionary: Dictionary, review: bool = False) -> None:
-    names = columns(dictionary, review)
-    numbers = [name in (*NUMBERS, "rank") for name in names]
+    names = columns(dictionary, review, forms=False)
+    texts = [name for name in names if name not in (*NUMBERS, "rank")]
     with open_output(path) as file:
         rows = csv.writer(file, lineterminator="\n")
         rows.writerow(names)
         for entry in dictionary:
-            cells = zip(text_cells(entry, names), numbers, strict=True)
-            first, *others = (cell if number else escape_formula(cell) for cell, number in cells)
-            rows.writerow([escape_comment(first), *others])
+            cells = {name: _text(getattr(entry, name)) for name in names}
+            for name in texts:
+                cells[name] = escape_formula(cells[name])
+            rows.writerow([escape_comment(cells.pop("source")), *cells.values()])
 
 
 def write_jsonl(path: Path, dictionary: Dictionary, review: bool = False) -> None:
-    hidden = {*(() if review else REVIEW)}
-    hidden |= set() if dictionary.is_two_way else {"back_confidence"}
+    names = columns(dictionary, review)
     with open_output(path) as file:
         for row in dictionary.rows():
-            rounded = {key: round(row[key], 4) for key in NUMBERS if row[key] is not None}
-            shown = {key: value for key, value in (row | rounded).items() if key not in hidden}
+            row |= {key: round(row[key], 4) for key in NUMBERS if row[key] is not None}
+            shown = {name: row[name] for name in names}
             file.write(json.dumps(shown, ensure_ascii=False) + "\n")
 
 
@@ -105,8 +104,7 @@ def write_xlsx(path: Path, dictionary: Dictionary, review: bool = True) -> None:
     from openpyxl.utils import get_column_letter
     from openpyxl.worksheet.datavalidation import DataValidation
 
-    names = [*(name for name in COLUMNS if name not in ("back_confidence", *REVIEW))]
-    names += [*(["back_confidence"] if dictionary.is_two_way else []), *REVIEW]
+    names = columns(dictionary, review=True)
     book = openpyxl.Workbook(write_only=True)
     sheet, about = book.create_sheet(XLSX_ENTRIES), book.create_sheet(XLSX_ABOUT)
     sheet.freeze_panes = "A2"
