@@ -28,7 +28,7 @@ def word_groups(lexicon: Lexicon, source: Vocabulary, target: Vocabulary) -> dic
     """The group of each test word, for every way of grouping (docs/method.md §5).
 
     Frequency is a word's place in its vocabulary. Of several golds the most frequent one counts.
-    Proper names and inflected forms are told by spelling alone:
+    Proper names and inflected forms are recognised by spelling alone:
 
     - proper name: the word is spelled as one of its translations (romanised, if in two scripts) and
       has a letter, or both begin with a capital letter, in the test dictionary or, more frequently

@@ -326,7 +326,7 @@ def get(
 ) -> Iterator[Outcome]:
     """Fetch the missing files one by one; a failure does not stop the others.
 
-    ``first``: so many words of each vector file (default: all). ``patience``: ``attempts`` and
+    ``first``: number of words of each vector file (default: all). ``patience``: ``attempts`` and
     ``timeout`` of ``fetch``.
     """
     found = find_collection(collection)

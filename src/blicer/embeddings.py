@@ -1,4 +1,4 @@
-"""``Embeddings``: words and their vectors, from whatever file a user has.
+"""``Embeddings``: words and their vectors, read from many file formats.
 
 Parsed files are cached: a second load of the same file with the same options is memory-mapped.
 """
@@ -207,7 +207,7 @@ def cached_load(
         if _settled(source, state):
             about = {"report": json.dumps(asdict(report)), "hash": digest(words, vectors)}
             write_safetensors(file, words, vectors, about)
-            # Entries of earlier states of the same file will never be asked for again.
+            # Delete entries of earlier states of the same file.
             for other in file.parent.glob(f"{place}-*"):
                 if other.name.split("-")[1] != file.name.split("-")[1]:
                     other.unlink(missing_ok=True)

@@ -643,7 +643,7 @@ def _counts(picked: Ints) -> Floats:
 
 def interval(means: Floats) -> Floats:
     """The middle 95 % of each column: (metrics, 2)."""
-    return np.asarray(np.percentile(means, [2.5, 97.5], axis=0).T, dtype=np.float64)
+    return np.percentile(means, [2.5, 97.5], axis=0).T
 
 
 def paired_p_values(differences: Floats, means: Floats) -> Floats:
@@ -655,4 +655,4 @@ def paired_p_values(differences: Floats, means: Floats) -> Floats:
     """
     observed = differences.mean(axis=0)
     as_far = np.abs(means - observed) >= np.abs(observed) - 1e-12
-    return np.asarray((1 + as_far.sum(axis=0)) / (1 + len(means)), dtype=np.float64)
+    return (1 + as_far.sum(axis=0)) / (1 + len(means))

@@ -211,7 +211,7 @@ def equal_width(sure: Floats) -> Ints:
 def equal_mass(sure: Floats) -> Ints:
     """Bin of each confidence: ``BINS`` of about equal size; equal confidences share one."""
     below = np.searchsorted(np.sort(sure), sure, side="left")
-    return np.asarray(BINS * below // max(len(sure), 1), dtype=np.int64)
+    return BINS * below // max(len(sure), 1)
 
 
 def calibration_error(weights: Floats, sure: Floats, right: Floats, bins: Ints) -> Floats:

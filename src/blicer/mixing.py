@@ -230,7 +230,7 @@ def choose_weights(
 def usual_weights(parts: Floats, names: Sequence[str]) -> Floats:
     """The weights ``USUAL``, divided by the spread of the scores."""
     spread = parts.reshape(-1, parts.shape[2]).std(axis=0)
-    weights: Floats = np.array([USUAL[name] for name in names])
+    weights = np.array([USUAL[name] for name in names])
     weights /= np.where(spread > 0, spread, np.inf)
     if not weights.any():
         weights[0] = 1.0
@@ -249,7 +249,7 @@ def listwise_weights(parts: Floats, is_gold: Bools, signed: Sequence[bool]) -> F
 
     asked = is_gold.any(axis=1)
     spread = parts.reshape(-1, parts.shape[2]).std(axis=0)
-    alone: Floats = np.eye(parts.shape[2])[0]
+    alone = np.eye(parts.shape[2])[0]
     if not asked.any() or not (spread > 0).any():
         return alone
     scale = np.where(spread > 0, spread, np.inf)
@@ -269,7 +269,7 @@ def listwise_weights(parts: Floats, is_gold: Bools, signed: Sequence[bool]) -> F
 
     solver.step(loss)
     found = torch.where(either, root, root**2).detach()
-    weights: Floats = found.numpy() / scale
+    weights = found.numpy() / scale
     if not np.isfinite(weights).all() or not weights.any():
         return alone
     weights[np.abs(found.numpy()) < UNUSED * np.abs(found.numpy()).max()] = 0.0  # not worth running

@@ -345,7 +345,7 @@ def neighbours_in_two_views(
         sides = side_by_side([sides, [side.cpu() for side in own]], [1.0, 1.0])
     pairs = VecMap().mutual(*sides).numpy()
     order = np.random.default_rng(config.split_seed).permutation(len(pairs))
-    found: Pairs = pairs[order[: max(1, round(config.holdout * silver))]]
+    found = pairs[order[: max(1, round(config.holdout * silver))]]
     alone = [1 - len(pairs) / len(side) for side in sides]
     return found, (Absent.of_share(alone[0]), Absent.of_share(alone[1]))
 

@@ -24,7 +24,7 @@ from blicer.files import atomic_write, cache_folder, digest
 from blicer.progress import note
 
 FOLDERS_KEPT = 10  # of each kind in the user's cache: the last used
-_CHECK = 32  # a file of arrays begins with so many digits of its hash
+_CHECK = 32  # digits of the hash at the beginning of a file of arrays
 
 # Names of stages, and of the files beside them (checkpoints, temporary folders).
 _STAGE = re.compile(r"\.?(?:(?:space|rounds|reranker|c2)-)?[0-9a-f]{16,24}(?:\..*)?")

@@ -182,7 +182,7 @@ class Translator:
     ) -> Translation | list[Translation]:
         """Translate a word, or several in order.
 
-        ``k``: at most so many translations a word. ``options``: see ``translate_stream``.
+        ``k``: the most translations a word. ``options``: see ``translate_stream``.
         """
         found = list(
             self.translate_stream([words] if isinstance(words, str) else words, k, **options)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 Seeds = Pairs | None  # None in modes that need no seeds
 Masks = Sequence[NDArray[np.bool_]]  # of seeds: parts that are held out
 Folder = Path | None  # None where nothing is kept on disk
-BLOCK_ROWS = 16_384  # changed at once; a copy of so many rows is small
+BLOCK_ROWS = 16_384  # rows changed at once, so that temporary copies are small
 PCA_WORDS = 20_000
 FEW = 0.1  # the likely reason is reported if a smaller share of the seed pairs is usable
 SHOWN = 5  # missing words in a message

@@ -84,7 +84,7 @@ def best_first(
     values = np.ones((len(parts), *known.shape))  # 1 where a part is not scored yet
 
     def mixed(where: Any) -> Floats:
-        final: Floats = known[where]
+        final = known[where]
         for weight, part in zip(np.take(weights, parts), values, strict=True):
             final = final + weight * part[where]
         return final

@@ -158,7 +158,7 @@ class Layer(nn.Module):
         self.output = Residual(inner, config)
 
     def forward(self, hidden: Tensor, mask: Tensor, attention: Any) -> Tensor:
-        read: Tensor = attention(hidden, mask)
+        read = attention(hidden, mask)
         return self.output(F.gelu(self.intermediate["dense"](read)), read)
 
 

@@ -76,8 +76,7 @@ class WordEncoder:
         mask = (torch.arange(width) < lengths[:, None]).long()
         with torch.autocast(self.device.type, self._autocast, self._autocast is not None):
             outputs = self.model(padded.to(self.device), mask.to(self.device))
-        hidden: Tensor = outputs.last_hidden_state
-        return hidden[:, 0].float()
+        return outputs.last_hidden_state[:, 0].float()
 
     def encode(self, words: Sequence[str], *, cache: str | Path | None = None) -> Vectors:
         """First-token vectors (words, dim) float32, not normalised.

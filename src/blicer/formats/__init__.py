@@ -66,7 +66,7 @@ REVIEWED = ("tsv", "csv", "jsonl", "parquet", "xlsx")
 
 
 def check_output(path: Path, given: str | None = None) -> str:
-    """The name of the format asked for, or of the one that the file's ending says.
+    """The name of the given format, or of that of the file's ending.
 
     Unknown formats raise, and so does a path that cannot take the format.
     """

@@ -23,7 +23,7 @@ from torch import Tensor
 from blicer import progress
 
 GROUP = 16  # scores folded into one maximum
-FEW = 8  # times the numbers wanted: up to so many are ordered, which is cheap
+FEW = 8  # times k: ordering up to this many numbers a row is cheap
 CACHED_BYTES = 2**24  # a block of this size stays in the cache between two reads
 TILE_ROWS, TILE_NUMBERS = 2048, 2**21  # 8 MB of fp32 a thread: stays in the last-level cache
 GPU_FACTOR = 8
@@ -358,5 +358,5 @@ def pair_products(left: Tensor, right: Tensor, columns: Tensor) -> Tensor:
     rows, width = columns.shape
     starts = torch.arange(0, rows * width + 1, width, device=left.device)
     pattern = csr(starts, columns.reshape(-1), left.new_zeros(rows * width), (rows, len(right)))
-    products: Tensor = torch.sparse.sampled_addmm(pattern, left, right.T, beta=0.0).values()
+    products = torch.sparse.sampled_addmm(pattern, left, right.T, beta=0.0).values()
     return products.view(rows, width)

@@ -224,7 +224,7 @@ def as_unit_rows(matrix: Any, device: torch.device) -> Tensor:
             matrix = torch.from_numpy(matrix)
     if matrix.ndim != 2:
         raise InputError(f"vectors have {matrix.ndim} dimensions; expected a table of rows")
-    rows: Tensor = matrix.to(device=device, dtype=torch.float32)
+    rows = matrix.to(device=device, dtype=torch.float32)
     norms = torch.linalg.vector_norm(rows, dim=1)
     if not bool(norms.isfinite().all()):
         raise InputError("vectors have NaN or infinity in them")
