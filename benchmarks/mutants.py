@@ -46,7 +46,7 @@ MODULES = {  # and the tests that cover them
     "mixing": "mixing retrieval_scorers",
     "calibration": "calibration mutants",
     "crossencoder/scoring": "earlyexit scoring mutants",
-    "align/resume": "resume",
+    "align/checkpoint": "resume",
     "stage_cache": "stage_cache",
     "pages": "report_parts",
     "files": "files mutants",

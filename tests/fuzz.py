@@ -213,17 +213,17 @@ def unsealed(make: Callable[[Path], None], *markers: str) -> Callable[[Path], No
 def state(path: Path) -> None:
     import torch
 
-    from blicer.align import resume
+    from blicer.align import checkpoint
 
-    resume.SECONDS = 0.0
-    kept = resume.Progress(path, "run")
-    kept.keep({"x": torch.arange(9)}, {"step": 3})
+    checkpoint.SECONDS = 0.0
+    kept = checkpoint.Checkpoint(path, "run")
+    kept.save({"x": torch.arange(9)}, {"step": 3})
 
 
 def read_state(path: Path) -> Any:
-    from blicer.align.resume import Progress
+    from blicer.align.checkpoint import Checkpoint
 
-    found = Progress(path, "run").resume()
+    found = Checkpoint(path, "run").load()
     return None if found is None else (found[0]["x"].tolist(), found[1])
 
 

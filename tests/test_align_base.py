@@ -10,7 +10,7 @@ import torch
 
 import blicer.align
 from blicer.align import Procrustes, VecMap
-from blicer.align.base import apply_, centre_, prepare, reduce, seed_indices, unit_
+from blicer.align.base import apply_, centre_, prepare, reduce_by_pca, seed_indices, unit_
 from blicer.embeddings import Embeddings
 from blicer.errors import InputError
 from blicer.lexicon import Lexicon
@@ -101,7 +101,7 @@ def test_blocks_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_pca_against_svd() -> None:
     random = np.random.default_rng(0)
     rows = random.standard_normal((100, 6)) * np.array([5, 4, 3, 2, 1, 0.5])
-    found = reduce(torch.from_numpy(rows.astype(np.float32)), 3).numpy()
+    found = reduce_by_pca(torch.from_numpy(rows.astype(np.float32)), 3).numpy()
     expected = rows @ np.linalg.svd(rows)[2][:3].T
     np.testing.assert_allclose(np.abs(found), np.abs(expected), atol=1e-4)
 

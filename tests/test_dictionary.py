@@ -21,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from blicer import formats, induction
+from blicer import formats
 from blicer.align.space import Space
 from blicer.calibration import Absent, Scored, calibrate
 from blicer.cli import app
@@ -34,7 +34,7 @@ from blicer.io.dictionary import escape_formula, unescape_formula
 from blicer.lexicon import Lexicon
 from blicer.mixing import CSLS, Mixture
 from blicer.training_pairs import Scaling
-from blicer.translator import Translator
+from blicer.translator import Translator, rank_cached, ranking_cache
 
 WORDS = 60
 
@@ -72,7 +72,7 @@ def make_translator(n_cand: int = 10, **changed: Any) -> Translator:
 @pytest.fixture
 def translator(monkeypatch: pytest.MonkeyPatch) -> Translator:
     monkeypatch.setattr("blicer.translator.QUERIES_AT_ONCE", 7)
-    monkeypatch.setattr("blicer.induction.BLOCK", 7)
+    monkeypatch.setattr("blicer.translator.CACHED_BLOCK", 7)
     return make_translator()
 
 
@@ -166,10 +166,11 @@ def test_rows_of_several_blocks_in_any_order(translator: Translator) -> None:
     """A word with a space around it can be that of another row."""
     queries = [20, 3, 9, 3, 59]
     expected = translator.rank(queries)
-    kept = induction.cache(translator)
+    kept = ranking_cache(translator)
     for _ in range(2):
-        found = induction.rank_kept(translator, kept, queries, reverse=False)
-        for key, values in found.items():  # products of few and of many rows round differently
+        found = rank_cached(translator, kept, queries, reverse=False)
+        # Products of few and of many rows round differently.
+        for key, values in vars(found).items():
             np.testing.assert_allclose(values, getattr(expected, key), rtol=1e-5, atol=1e-6)
 
 

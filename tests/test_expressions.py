@@ -14,10 +14,10 @@ import pytest
 from blicer.align.space import Space
 from blicer.calibration import Absent, Scored, calibrate
 from blicer.embeddings import Embeddings
-from blicer.expressions import DISCOUNT, Spellings, compose, parts_of, swaps
 from blicer.lexicon import Lexicon
 from blicer.mixing import CSLS, Mixture
 from blicer.training_pairs import Scaling
+from blicer.translations import DISCOUNT, Spellings, compose, parts_of, swaps
 from blicer.translator import Translator
 
 ENGLISH = ["house", "white", "dog", "cat", "new_york", "élève", "star", "light", "eleven", "green"]

@@ -29,8 +29,8 @@ from blicer import formats
 from blicer.dictionary import About, Dictionary, Entry
 from blicer.errors import BlicerError, FileError, InputError
 from blicer.formats import glossary
-from blicer.formats.dictd import DIGITS
-from blicer.formats.stardict import PIECE, dictzip
+from blicer.formats.apps import DICTD_DIGITS as DIGITS
+from blicer.formats.apps import PIECE, dictzip
 
 ABOUT = About("en", "fr", ("en.vec (9 words)", "fr.vec"), 12, "twoview", "2026-01-31")
 ENTRIES = [
@@ -253,7 +253,7 @@ def test_limits_of_a_glossary_are_kept_and_said(
 ) -> None:
     said: list[str] = []
     monkeypatch.setattr(glossary, "note", said.append)
-    monkeypatch.setattr(glossary, "DEEPL", glossary.Service("DeepL", 1024, 3000))
+    monkeypatch.setattr(glossary, "FILE_BYTES", 3000)
     long = [Entry("é" * 512, "x"), Entry("é" * 513, "x"), Entry("y", "z" * 1025)]
     many = [Entry(f"w{i}", "x" * 90) for i in range(40)]
     Dictionary([*long, *many]).save(tmp_path / "d.tsv", "deepl")
@@ -352,7 +352,7 @@ def test_anki(dictionary: Dictionary, tmp_path: Path, both: bool) -> None:
 
 
 def test_yomitan(dictionary: Dictionary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("blicer.formats.yomitan.TERMS_A_BANK", 3)
+    monkeypatch.setattr("blicer.formats.apps.TERMS_A_BANK", 3)
     dictionary.save(tmp_path / "d.zip")
     with zipfile.ZipFile(tmp_path / "d.zip") as pack:
         index = json.loads(pack.read("index.json"))

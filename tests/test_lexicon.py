@@ -15,7 +15,7 @@ from blicer.lexicon import (
     find_words,
     fold_masks,
     largest_group,
-    queries,
+    queries_with_golds,
     split_pairs,
     splits_apart,
 )
@@ -166,7 +166,7 @@ def test_index_pairs(pairs: list[tuple[int, int]], share: float, seed: int) -> N
     _, part = lexicon.split(share, seed, share_targets=False)
     assert set(part.targets) == {f"s{order[row]}" for row in numbered[held, 0].tolist()}
 
-    asked, golds = queries(rows)
+    asked, golds = queries_with_golds(rows)
     assert asked.tolist() == list(dict.fromkeys(source for source, _ in pairs))
     for query, gold in zip(asked.tolist(), golds, strict=True):
         assert gold.tolist() == sorted({target for source, target in pairs if source == query})

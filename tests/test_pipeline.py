@@ -13,7 +13,6 @@ import pytest
 from typer.testing import CliRunner
 
 import blicer.pipeline as chain
-from blicer import induction
 from blicer.align.procrustes import Procrustes
 from blicer.align.space import Space
 from blicer.cli import app
@@ -25,7 +24,7 @@ from blicer.errors import BlicerError, InputError
 from blicer.lexicon import Lexicon, largest_group
 from blicer.pipeline import LanguagePair, Pairs, make_aligner, train
 from blicer.scorers.cross_encoder import CrossEncoderScorer
-from blicer.translator import Translator
+from blicer.translator import Translator, provenance
 from tiny_models import tiny_encoder, two_sides
 
 WORDS = 120
@@ -334,7 +333,7 @@ def test_from_files_to_a_dictionary_by_command(
     assert (rows[0].source, rows[0].target) not in translator.seeds
     assert (rows[0].source, rows[0].target) in translator.wrong
     assert translator.translate(rows[1].source).best == sides[1].words[7]
-    assert induction.about(translator).vectors[0].startswith("en.vec")
+    assert provenance(translator).vectors[0].startswith("en.vec")
     untouched = [*arguments, "--curated", str(output)]
     assert "no verdict" in str(run.invoke(app, untouched).exception)
 

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from blicer.align import RCSLS, Contrastive, TwoView, VecMap, resume
+from blicer.align import RCSLS, Contrastive, TwoView, VecMap
+from blicer.align import checkpoint as module
 from blicer.align.base import Aligner
-from blicer.align.resume import Progress
+from blicer.align.checkpoint import Checkpoint
 from blicer.embeddings import Embeddings
 
 WORDS, DIM = 300, 12
@@ -50,17 +51,17 @@ def test_a_killed_run_goes_on_bit_equal(
     method, (source, target) = METHODS[name], sides()
     pairs = None if "unsupervised" in name else np.stack([np.arange(120)] * 2, axis=1)
     whole = method.fit(source, target, pairs)
-    monkeypatch.setattr(resume, "SECONDS", 0.0)
-    keep, calls = Progress.keep, 0
+    monkeypatch.setattr(module, "SECONDS", 0.0)
+    keep, calls = Checkpoint.save, 0
 
-    def killed(self: Progress, tensors: Any, values: Any) -> None:
+    def killed(self: Checkpoint, tensors: Any, values: Any) -> None:
         nonlocal calls
         keep(self, tensors, values)
         calls += 1
         if calls == moment:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(Progress, "keep", killed)
+    monkeypatch.setattr(Checkpoint, "save", killed)
     with pytest.raises(KeyboardInterrupt):
         method.fit(source, target, pairs, work=tmp_path)
     calls = 1000  # counts on, and does not kill again
@@ -75,61 +76,61 @@ def test_a_killed_run_goes_on_bit_equal(
 
 
 def test_a_damaged_state_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resume, "SECONDS", 0.0)
-    kept = Progress(tmp_path, "a run")
-    kept.keep({"x": torch.arange(4)}, {"step": 3})
-    found = Progress(tmp_path, "a run").resume()
+    monkeypatch.setattr(module, "SECONDS", 0.0)
+    checkpoint = Checkpoint(tmp_path, "a run")
+    checkpoint.save({"x": torch.arange(4)}, {"step": 3})
+    found = Checkpoint(tmp_path, "a run").load()
     assert found is not None
     assert found[0]["x"].tolist() == [0, 1, 2, 3]
     assert found[1] == {"step": 3}
-    assert Progress(tmp_path, "another run").resume() is None
+    assert Checkpoint(tmp_path, "another run").load() is None
     (file,) = tmp_path.iterdir()
     content = bytearray(file.read_bytes())
     content[-1] ^= 1
     file.write_bytes(content)
-    assert Progress(tmp_path, "a run").resume() is None
+    assert Checkpoint(tmp_path, "a run").load() is None
     file.write_bytes(content[:40])
-    assert Progress(tmp_path, "a run").resume() is None
+    assert Checkpoint(tmp_path, "a run").load() is None
 
 
 def test_a_state_is_kept_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
-    monkeypatch.setattr(resume.time, "monotonic", lambda: now)
-    kept = Progress(tmp_path, "a run", torch.zeros(2))
+    monkeypatch.setattr(module.time, "monotonic", lambda: now)
+    checkpoint = Checkpoint(tmp_path, "a run", torch.zeros(2))
     for now, step in ((100.5, None), (111.0, 1), (112.0, 1), (122.0, 3)):
-        kept.keep({"x": torch.ones(1)}, {"step": int(now > 120) * 2 + 1})
-        found = Progress(tmp_path, "a run", torch.zeros(2)).resume()
+        checkpoint.save({"x": torch.ones(1)}, {"step": int(now > 120) * 2 + 1})
+        found = Checkpoint(tmp_path, "a run", torch.zeros(2)).load()
         assert (found[1]["step"] if found else None) == step
-    assert Progress(tmp_path, "a run", torch.ones(2)).resume() is None
-    kept.done()
-    kept.done()
+    assert Checkpoint(tmp_path, "a run", torch.ones(2)).load() is None
+    checkpoint.delete()
+    checkpoint.delete()
     assert not list(tmp_path.iterdir())
 
 
 def test_without_a_folder_nothing_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(resume, "SECONDS", 0.0)
-    nowhere = Progress(None, "a run")
-    nowhere.keep({"x": torch.ones(1)}, {})
-    assert nowhere.resume() is None
-    nowhere.done()
+    monkeypatch.setattr(module, "SECONDS", 0.0)
+    nowhere = Checkpoint(None, "a run")
+    nowhere.save({"x": torch.ones(1)}, {})
+    assert nowhere.load() is None
+    nowhere.delete()
     assert not list(tmp_path.iterdir())
 
 
 def test_values_and_tensors_of_different_moments_are_no_state(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resume, "SECONDS", 0.0)
-    kept = Progress(tmp_path, "a run")
-    kept.keep({"x": torch.arange(4)}, {"step": 3})
+    monkeypatch.setattr(module, "SECONDS", 0.0)
+    checkpoint = Checkpoint(tmp_path, "a run")
+    checkpoint.save({"x": torch.arange(4)}, {"step": 3})
     (file,) = tmp_path.iterdir()
     content = file.read_bytes()
     assert content.count(b'step\\": 3') == 1
     file.write_bytes(content.replace(b'step\\": 3', b'step\\": 4'))
-    assert Progress(tmp_path, "a run").resume() is None
+    assert Checkpoint(tmp_path, "a run").load() is None
     for names in (["x", "y"], ["y", "x"]):  # order tells nothing
-        kept.keep({name: torch.full((2,), ord(name)) for name in names}, {"step": 5})
-        found = Progress(tmp_path, "a run").resume()
+        checkpoint.save({name: torch.full((2,), ord(name)) for name in names}, {"step": 5})
+        found = Checkpoint(tmp_path, "a run").load()
         assert found is not None
         assert found[0]["y"].tolist() == [ord("y")] * 2
 
@@ -138,10 +139,10 @@ def test_a_state_that_cannot_be_written_stops_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now, said = 100.0, []
-    monkeypatch.setattr(resume.time, "monotonic", lambda: now)
-    monkeypatch.setattr(resume, "note", said.append)
+    monkeypatch.setattr(module.time, "monotonic", lambda: now)
+    monkeypatch.setattr(module, "note", said.append)
     (tmp_path / "work").write_text("in the way")
-    kept = Progress(tmp_path / "work", "a run")
+    checkpoint = Checkpoint(tmp_path / "work", "a run")
     for now in (111.0, 112.0, 122.0):  # noqa: B007
-        kept.keep({"x": torch.ones(1)}, {})
+        checkpoint.save({"x": torch.ones(1)}, {})
     assert len(said) == 2

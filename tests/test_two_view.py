@@ -106,7 +106,7 @@ def test_the_wider_side_keeps_what_the_narrower_one_needs(
     known = seeds(200)
     settings = {**QUICK, "rounds": 1, "descent": descent}
     with monkeypatch.context() as patched:  # no PCA where nothing is self-learned
-        patched.setattr("blicer.align.base.reduce", None)
+        patched.setattr("blicer.align.base.reduce_by_pca", None)
         space = TwoView(**settings).fit(source, target, known)
     assert space.dim == DIM
     reduced = VecMap().fit(source, target, known)
@@ -200,12 +200,12 @@ def test_weights_begin_with_the_usual_ones_and_only_clear_gains_change_them(
         encoder=ENCODER,
     )
     for chain in one.chains:
-        one._take(chain, chain.mined)
+        one._fit_maps(chain, chain.mined)
     with monkeypatch.context() as patched:
         patched.setattr(two_view, "clear_gain", lambda *_: False)
-        found = one._look().weights
+        found = one._evaluate().weights
     assert found == ([two_view.USUAL[two_view.MAPPED], 0.0] if knows else [0.0, 0.0])
-    assert (one._look().weights != found) == knows  # knowing more than usual, it weighs more
+    assert (one._evaluate().weights != found) == knows  # knowing more than usual, it weighs more
 
 
 @pytest.mark.parametrize(("worse", "kept"), [(False, True), (True, False)])
@@ -277,7 +277,7 @@ def test_ranks_by_a_naive_loop(sides: Sides, monkeypatch: pytest.MonkeyPatch) ->
     chain = Chain(known, held, known[:0])
     weights = ((0.0, 0.0), (0.5, 0.0), (0.7, 1.4), (0.0, np.inf))
     found = learner(sides, [chain], encoder=ENCODER)
-    found._take(chain, known[:0])
+    found._fit_maps(chain, known[:0])
     views = [[found.mapped(chain, side).numpy() for side in (0, 1)]]
     views.append([side.numpy() for side in found.view(chain, "mapped encoder")])
     views.append([side.numpy() for side in found.view(chain, "encoder")])

@@ -1,6 +1,6 @@
-"""Groups of test words, for which results are shown apart (docs/method.md §5).
+"""Groups of test words with separate results (docs/method.md §5).
 
-A mean over a test dictionary hides how systems do on rare words, names and inflected forms
+A mean over a test dictionary hides the results for rare words, names and inflected forms
 (Czarnowska et al. 2019; Kementchedjhieva et al. 2019).
 """
 
@@ -28,7 +28,7 @@ def word_groups(lexicon: Lexicon, source: Vocabulary, target: Vocabulary) -> dic
     """The group of each test word, for every way of grouping (docs/method.md §5).
 
     Frequency is a word's place in its vocabulary. Of several golds the most frequent one counts.
-    Proper names and inflected forms are told by spelling alone:
+    Proper names and inflected forms are recognised by spelling alone:
 
     - proper name: the word is spelled as one of its translations (romanised, if in two scripts) and
       has a letter, or both begin with a capital letter, in the test dictionary or, more frequently
@@ -85,7 +85,7 @@ def _is_capitalised(word: str, vocabulary: Vocabulary) -> bool:
 
 
 def _inflected(words: Mapping[str, int], vocabulary: Vocabulary) -> set[str]:
-    """Those of the words (with their rows) that begin as a more frequent word does."""
+    """The words (given with their rows) that begin like a more frequent word."""
     shortest = 4
     alike: dict[str, list[tuple[int, str]]] = {word[:shortest]: [] for word in words}
     for word, row in vocabulary.lookup.items():

@@ -1,8 +1,8 @@
-"""Published dictionaries and vectors: which collections there are, and the files of a request.
+"""Published dictionaries and vectors: the collections, and the files of a request.
 
-The collections are in ``catalogue.json``, and the known checksums of their files in
-``checksums.tsv``. Paths are patterns: ``{pair}`` (``en-fr``), ``{source}`` (``en``), ``{size}``
-(``5000``), ``{short}`` (``5k``) and ``{language}`` are filled in.
+The collections are in ``catalogue.json``, and known checksums of their files in ``checksums.tsv``.
+Paths are patterns of ``{pair}`` (``en-fr``), ``{source}`` (``en``), ``{size}`` (``5000``),
+``{short}`` (``5k``) and ``{language}``.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class Item(NamedTuple):
     """One published file."""
 
     url: str
-    file: str  # where it goes, below the folder of all data
+    file: str  # path below the folder of all data
     sha256: str | None = None
-    members: tuple[str, ...] = ()  # of a zip archive: where its files go, under their own names
+    members: tuple[str, ...] = ()  # of a zip archive: paths that its files are unpacked to
 
 
 @dataclass(frozen=True)
@@ -36,12 +36,12 @@ class Collection:
 
     name: str
     about: str
-    page: str  # where a person reads about it
-    base: str  # address that the files are below
+    page: str  # its web page
+    base: str  # URL of the folder of its files
     train: str  # path of a training dictionary, or of a vector file
     test: str = ""
     archive: str = ""  # path of a zip archive with all pairs of a source language, if in one
-    names: tuple[str, ...] = ()  # pairs or languages; empty if only the publisher's page lists them
+    names: tuple[str, ...] = ()  # pairs or languages; empty if only listed on its page
     sizes: Sequence[int] = ()  # source words of the training dictionaries
     both_orders: bool = True  # False: each pair is published in one order only
 
@@ -67,7 +67,7 @@ COLLECTIONS = {
 
 @lru_cache(maxsize=1)
 def checksums() -> dict[str, str]:
-    """SHA-256 of the published files for which it is known, by where they go."""
+    """Known SHA-256 of published files, by their path."""
     return dict(line.split("\t") for line in _read("checksums.tsv").splitlines()[1:])
 
 
@@ -79,10 +79,10 @@ def find_collection(name: str) -> Collection:
 
 
 def plan(name: str, wanted: Iterable[str]) -> tuple[list[Item], list[str]]:
-    """The files of a request, each once, and notes on how the request was understood.
+    """The files of a request, each once, and notes for the user.
 
-    ``wanted`` are pairs (``en-fr``, or ``all``) of a collection of dictionaries, whose training
-    dictionaries of all sizes and test dictionaries are taken, or languages (``en``) of vectors.
+    ``wanted``: pairs (``en-fr``, or ``all``) of a collection of dictionaries, with training
+    dictionaries of all sizes and test dictionaries, or languages (``en``) of vectors.
     """
     collection, wanted = find_collection(name), list(wanted)
     if not wanted:

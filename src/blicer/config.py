@@ -1,9 +1,8 @@
 """Every setting of a training run: declared, described and checked in one place.
 
 A setting is one field of ``Config``. Reading it from TOML, ``--set`` on the command line, range
-checks, saving, and the list that ``blicer config`` prints all follow from that field. The numbers
-that the paper fixes for each setup are in ``PRESETS``; what an encoder needs beyond that is in
-``ENCODERS``.
+checks, saving, and the list that ``blicer config`` prints all follow from that field. ``PRESETS``
+has the paper's numbers for each setup, ``ENCODERS`` the defaults that an encoder needs instead.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ AUTO = "auto"
 SPACE, PAIRS, TRAINING = "space", "training pairs", "cross-encoder"
 CHOICE, RUN = "reranking", "run"
 _ALIASES = {"lambda": "mixing_weight"}
-_GUESSES = {"lr": "learning_rate", "model": "encoder"}  # that are spelt too differently
+_GUESSES = {"lr": "learning_rate", "model": "encoder"}  # too different to be found by spelling
 
 # The paper's setups (docs/method.md §3).
 _MANY_SEEDS = {"n_aug": 0, "n_rep": 8, "delta": 0.1, "alpha": 0.7, "epochs": 3}
@@ -41,21 +40,21 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 ENOUGH_FOR_SUPERVISED = 3000
 DEFAULT_ENCODER = "lite"
-MOST = 5  # translations a word, unless told otherwise
+MOST = 5  # translations a word, by default
 
 
 @dataclass(frozen=True)
 class EncoderDefaults:
-    """What an encoder needs other than the paper's numbers; chosen on held-out training seeds."""
+    """Defaults of an encoder that differ from the paper's; chosen on held-out training seeds."""
 
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """Values of ``Config`` that stand between the preset and what the user says."""
+    """Values of ``Config`` that override the preset and are overridden by the user."""
     scorers: tuple[str, ...] = ("cross-encoder",)
-    """What is mixed with CSLS unless the user names scorers."""
+    """The default scorers."""
     folds_for_few: int = 1
-    """Cross-validation folds where seeds are few; 1 holds out one part."""
+    """Cross-validation folds if seeds are few; 1 holds out one part."""
     c2: Mapping[str, Any] = field(default_factory=dict)
-    """Settings of the C2 space: how the encoder is tuned, and its weight."""
+    """Settings of the C2 space: the tuning of the encoder, and its weight."""
 
 
 ENCODERS: dict[str, EncoderDefaults] = {
@@ -73,7 +72,7 @@ ENCODERS: dict[str, EncoderDefaults] = {
             "average_last": 0.3,
             "weigh_positives": 1,
         },
-        # `lite` knows meanings but not forms, so `endings` stands beside it.
+        # `lite` knows meanings but not word forms; `endings` does.
         scorers=("endings", "way-back", "cross-encoder"),
         folds_for_few=3,
         c2={"epochs": 1, "learning_rate": 1e-4, "train_table": False, "weight": 0.5},
@@ -88,7 +87,7 @@ _LIMITS = {
     "high": (le, "at most"),
     "below": (lt, "below"),
 }
-# By annotation: the type that a value gets, the types that it may have, and both in words.
+# By annotation: the type to convert to, the accepted types, and their name in messages.
 _KINDS: dict[str, tuple[Any, Any, str]] = {
     "str": (str, str, "a text"),
     "bool": (bool, bool, "true or false"),
@@ -102,10 +101,10 @@ _KINDS: dict[str, tuple[Any, Any, str]] = {
 def setting(
     default: Any, help: str, group: str = "", *, choices: Iterable[str] = (), **limits: float
 ) -> Any:
-    """Declare a field: its default, what it means, who uses it, and which values it may have.
+    """Declare a field: default, meaning, the group that uses it, and the values allowed.
 
-    ``choices`` are the texts allowed. ``low`` and ``high`` bound numbers, as do ``above`` and
-    ``below``, which are excluded themselves.
+    ``choices``: the texts allowed. ``low`` and ``high``: inclusive bounds of numbers; ``above`` and
+    ``below``: exclusive ones.
     """
     metadata = {"help": help, "group": group, "choices": [*choices], "limits": limits}
     if isinstance(default, dict):
@@ -114,7 +113,7 @@ def setting(
 
 
 def check_value(declared: Field[Any], value: Any) -> Any:
-    """Return the value in the setting's own type; a wrong one raises ``InputError``."""
+    """Return the value converted to the setting's type; wrong values raise ``InputError``."""
     for kind in str(declared.type).split(" | "):
         if kind == "None":
             if value is None:
@@ -129,7 +128,7 @@ def check_value(declared: Field[Any], value: Any) -> Any:
 
 
 def expectation(declared: Field[Any]) -> str:
-    """Which values a setting may have, in words."""
+    """The values that a setting may have, in words."""
     choices, limits = declared.metadata["choices"], declared.metadata["limits"]
     words = [f"one of {', '.join(choices)}" if len(choices) > 1 else choices[0]] if choices else []
     within = " and ".join(f"{_LIMITS[name][1]} {bound}" for name, bound in limits.items())
@@ -160,7 +159,7 @@ class Config:
     """All settings of a training run, checked. Saved with the translator.
 
     Names are the paper's where it has one. ``Config.resolve`` applies a preset, the encoder's
-    needs, a TOML file and explicit values, in that order.
+    defaults, a TOML file and explicit values, in that order.
     """
 
     preset: str = setting("supervised", f"setup of the paper: {', '.join(PRESETS)}", RUN)
@@ -230,10 +229,10 @@ class Config:
         overrides: Mapping[str, Any] | None = None,
         defaults: Mapping[str, Any] | None = None,
     ) -> Config:
-        """Combine preset, the encoder's needs, ``defaults``, the TOML ``file``, ``overrides``.
+        """Combine preset, encoder defaults, ``defaults``, the TOML ``file`` and ``overrides``.
 
-        The later one wins. The preset itself and the encoder may be named by any of them
-        (otherwise: supervised, and the paper's encoder).
+        Later ones win. Any of them may name the preset and the encoder (by default supervised, and
+        the paper's encoder).
         """
         values = {
             **_checked(defaults or {}),
@@ -247,11 +246,11 @@ class Config:
 
     @classmethod
     def for_seeds(cls, seeds: int, **overrides: Any) -> Config:
-        """The defaults of ``blicer train`` for so many seed pairs: the embedded encoder."""
+        """The defaults of ``blicer train`` for this number of seed pairs."""
         return cls.resolve(defaults=defaults_for(seeds), overrides=overrides)
 
     def for_training(self, seeds: int) -> Config:
-        """Settle what was left open (scorers, folds) for so many seed pairs."""
+        """Fill in scorers and folds, if not set, for this number of seed pairs."""
         needs = encoder_defaults(self.encoder)
         usual = needs.scorers if self.mixing_weight is None else ("cross-encoder",)
         few = seeds < ENOUGH_FOR_SUPERVISED and self.holdout > 0
@@ -263,13 +262,13 @@ class Config:
         return dataclasses.replace(self, **_checked(overrides))
 
     def only(self, *groups: str) -> dict[str, Any]:
-        """The settings of these groups, as plain values: what a cached stage depends on."""
+        """The settings of these groups as plain values, for the key of a cached stage."""
         names = [n for n, declared in _settings().items() if declared.metadata["group"] in groups]
         values = self.to_dict()
         return {name: values[name] for name in names}
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, as they are saved."""
+        """All settings as plain values, for JSON."""
         values = dataclasses.asdict(self) | {"scorers": list(self.scorers)}
         return {key: AUTO if value is None else value for key, value in values.items()}
 
@@ -284,7 +283,7 @@ def encoder_defaults(encoder: str) -> EncoderDefaults:
 
 
 def preset_name(name: str) -> str:
-    """``semi-supervised`` and ``Semi Supervised`` are the same preset; unknown ones raise."""
+    """The canonical name (``Semi-Supervised`` is ``semi_supervised``); unknown ones raise."""
     key = "_".join(str(name).lower().replace("-", " ").replace("_", " ").split())
     if key not in PRESETS:
         raise InputError(f"preset is {name!r}; expected one of {', '.join(PRESETS)}")
@@ -292,19 +291,19 @@ def preset_name(name: str) -> str:
 
 
 def preset_for(seeds: int) -> str:
-    """The paper's setup for so many seed pairs."""
+    """The paper's setup for this number of seed pairs."""
     if seeds == 0:
         return "unsupervised"
     return "supervised" if seeds >= ENOUGH_FOR_SUPERVISED else "semi_supervised"
 
 
 def defaults_for(seeds: int) -> dict[str, Any]:
-    """What ``blicer train`` uses unless told otherwise: the embedded encoder."""
+    """The preset and encoder that ``blicer train`` uses by default."""
     return {"preset": preset_for(seeds), "encoder": DEFAULT_ENCODER}
 
 
 def describe(kind: Any = Config) -> list[dict[str, Any]]:
-    """One row for each setting: name, default, other defaults, expected values, group, meaning.
+    """One row for each setting: name, default, other defaults, expected values, group, help.
 
     ``kind``: ``Config``, or the class of an aligner. Other defaults: of presets (an aligner: of
     modes) and encoders.
@@ -359,7 +358,7 @@ def parse_assignments(assignments: Iterable[str]) -> dict[str, Any]:
 
 
 def part_of(count: int, shard: str) -> slice:
-    """Which of so many things belong to part I of N, from ``I/N``; the parts differ by one at most.
+    """The slice of ``count`` items that is part I of N, from ``I/N``; sizes differ by at most one.
 
     The same count gives the same parts on every machine.
     """
@@ -371,7 +370,7 @@ def part_of(count: int, shard: str) -> slice:
 
 
 def _from_text(name: str, text: str) -> Any:
-    """Parse the text as the setting's type where it looks like one; checking comes after."""
+    """Parse the text as the setting's type if possible; the caller checks the value."""
     kind = _KINDS[str(_settings()[name].type).split(" | ")[0]][0]
     if kind is tuple:
         return [part.strip() for part in text.split(",") if part.strip()]

@@ -1,4 +1,4 @@
-"""Which device to compute on, and the state of its random numbers."""
+"""The device to compute on, and the state of its random generators."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _count(kind: str) -> int:
 
 
 def random_state(device: torch.device) -> dict[str, torch.Tensor]:
-    """The state of torch's random numbers, of the CPU and of the device: what dropout draws on."""
+    """The states of torch's random generators on the CPU and the device (dropout uses both)."""
     states = {"cpu": torch.get_rng_state()}
     if device.type == "cuda":
         states["cuda"] = torch.cuda.get_rng_state(device)
@@ -40,7 +40,7 @@ def random_state(device: torch.device) -> dict[str, torch.Tensor]:
 
 
 def set_random_state(states: Mapping[str, torch.Tensor], device: torch.device) -> None:
-    """Go on drawing from where ``random_state`` was taken."""
+    """Restore what ``random_state`` returned."""
     torch.set_rng_state(states["cpu"])
     if "cuda" in states:
         torch.cuda.set_rng_state(states["cuda"], device)

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, astuple, dataclass, field, fields, replace
+from dataclasses import astuple, dataclass, field, fields, replace
 from datetime import datetime, timezone
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from blicer import __version__, formats
-from blicer.errors import FileError, InputError, MissingDependency
+from blicer.errors import FileError, InputError, needed
 from blicer.files import check_writable
 from blicer.lexicon import Lexicon
 
@@ -32,20 +32,20 @@ class Entry:
     source: str
     target: str
     confidence: float | None = None
-    """The chance that it is right; None if nothing is known about that."""
+    """The probability that it is right; None if unknown."""
     score: float | None = None
     rank: int = 1
-    """Its place among the translations of ``source``."""
+    """Its rank among the translations of ``source``, from 1."""
     seed: bool = False
-    """Whether the user gave it."""
+    """Whether it is a seed."""
     forms: tuple[str, ...] = ()
     """Other forms of the target's lemma that were found too."""
     back_confidence: float | None = None
     """The confidence from target to source, in a dictionary of both directions."""
     verdict: str = ""
-    """An editor's: one of ``ACCEPTED`` or ``REJECTED``, or nothing."""
+    """An editor's verdict: one of ``ACCEPTED`` or ``REJECTED``, or empty."""
     correction: str = ""
-    """What the editor would write instead of ``target``."""
+    """The editor's replacement of ``target``."""
     note: str = ""
 
     @property
@@ -98,7 +98,7 @@ class About:
 
     @property
     def tags(self) -> tuple[str, str]:
-        """Both languages, as formats that must name them need it."""
+        """Both language tags, for formats that require them."""
         return self.source or "und", self.target or "und"
 
     @property
@@ -106,7 +106,7 @@ class About:
         return f"{'-'.join(self.tags)} by {self.tool}"
 
     def lines(self) -> list[str]:
-        """The provenance in words."""
+        """The provenance as sentences."""
         said = [f"{self.title} {self.version}, {self.date}; found by a machine, not checked"]
         if any(self.vectors):
             said.append(f"vectors: {'; '.join(self.vectors)}")
@@ -120,7 +120,7 @@ class About:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> About:
-        """What ``dataclasses.asdict`` gave; other keys are ignored."""
+        """Inverse of ``dataclasses.asdict``; other keys are ignored."""
         known = {one.name: values[one.name] for one in fields(cls) if one.name in values}
         if "vectors" in known:
             first, second = known["vectors"]
@@ -142,9 +142,9 @@ class Dictionary:
         self.entries = list(entries)
         self.about = about or About()
         self.asked = len(self.words) if asked is None else asked
-        """How many words were to be translated."""
+        """The number of words that were to be translated."""
         self.inflected: dict[str, str] = {}
-        """Other words of the source language that are forms of a headword, and of which."""
+        """Other forms of headwords in the source language, each with its headword."""
 
     @cached_property
     def words(self) -> dict[str, list[Entry]]:
@@ -225,10 +225,10 @@ class Dictionary:
         return any(entry.back_confidence is not None for entry in self.entries)
 
     def curated(self) -> tuple[Lexicon, Lexicon]:
-        """What an editor decided: pairs that are right (or corrected), and pairs that are wrong.
+        """An editor's decisions: pairs that are right (or corrected), and pairs that are wrong.
 
-        An entry without a verdict is neither; one with a correction was wrong as it stood, unless
-        it was accepted too.
+        An entry without a verdict is neither. One with a correction was wrong, unless it is
+        accepted too.
         """
         right, wrong = [], []
         for entry in self.entries:
@@ -249,18 +249,14 @@ class Dictionary:
 
     def to_pandas(self) -> Any:
         """A pandas data frame, one row an entry."""
-        try:
+        with needed("pandas", "to_pandas", "tables"):
             import pandas
-        except ImportError as error:
-            raise MissingDependency("pandas", "to_pandas", "tables") from error
         return pandas.DataFrame(self.rows(), columns=list(COLUMNS))
 
     def to_polars(self) -> Any:
         """A polars data frame, one row an entry."""
-        try:
+        with needed("polars", "to_polars", "tables"):
             import polars
-        except ImportError as error:
-            raise MissingDependency("polars", "to_polars", "tables") from error
         text, number = polars.String, polars.Float64
         types: Any = dict.fromkeys(COLUMNS, text) | {
             "confidence": number,
@@ -309,7 +305,7 @@ class Dictionary:
 
 
 def merged(forward: Dictionary, backward: Dictionary) -> Dictionary:
-    """Both directions as one dictionary: pairs found from both sides first, then the others.
+    """Both directions as one dictionary: pairs found in both directions first, then the others.
 
     ``confidence`` is that of the forward direction, ``back_confidence`` of the other; each group is
     sorted by the surer of the two.
@@ -335,7 +331,7 @@ def merged(forward: Dictionary, backward: Dictionary) -> Dictionary:
 
 
 def joined(parts: Sequence[Dictionary]) -> Dictionary:
-    """Several dictionaries as one, in their order; of a pair that occurs again, the first entry."""
+    """Several dictionaries as one, in order; of equal pairs the first entry is kept."""
     entries: dict[tuple[str, str], Entry] = {}
     for entry in (entry for part in parts for entry in part):
         entries.setdefault((entry.source, entry.target), entry)
@@ -343,8 +339,3 @@ def joined(parts: Sequence[Dictionary]) -> Dictionary:
     inflected = {form: head for part in parts for form, head in part.inflected.items()}
     found.inflected = {form: head for form, head in inflected.items() if form not in found}
     return found
-
-
-def provenance(about: About) -> dict[str, Any]:
-    """The provenance as JSON has it."""
-    return asdict(about)

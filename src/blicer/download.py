@@ -1,8 +1,8 @@
 """Downloads that survive broken connections, and ``get``, which fetches files of a collection.
 
-Bytes go to ``NAME.part``; ``NAME.part.json`` says what they are the beginning of. A later attempt,
-or a later run, asks for the rest of the same version (Range with If-Range). A file gets its name
-once it is complete and its checksum, where known, is right.
+Bytes are written to ``NAME.part``; ``NAME.part.json`` has the URL and version of the file. A later
+attempt or run requests the rest of the same version (Range with If-Range). A file gets its name
+once it is complete and its checksum, if known, is right.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ _PIECE, _MEGABYTE = 1 << 16, 1_000_000
 _TEMPORARY = {408, 416, 425, 429, 500, 502, 503, 504}
 _ABSENT = {403, 404, 410}  # Amazon's storage answers 403 for files that do not exist
 _RANGE = re.compile(r"bytes (\d+)-\d+/(\d+)")
-_CUT = b"\t"  # ends the first line if ``get`` left words out; readers of vectors ignore it
+_CUT = b"\t"  # ends the first line if ``get`` left words out; ignored by readers of vectors
 _PAGES = (b"<!doctype", b"<html", b"<?xml")
 
 
 class DownloadError(BlicerError):
-    """A file could not be fetched; ``absent`` if it is not there."""
+    """A file could not be fetched; ``absent``: the server does not have it."""
 
     def __init__(self, place: str, problem: str, *, absent: bool = False) -> None:
         super().__init__(f"{place}: {problem}")
@@ -60,11 +60,11 @@ class DownloadError(BlicerError):
 
 
 class _Damaged(Exception):
-    """What has come cannot be right; another transfer, from the start, may mend that."""
+    """The bytes received are wrong; a new transfer from the start may help."""
 
 
 class Part:
-    """``NAME.part``, the first bytes of a file, and what is known of the whole file."""
+    """``NAME.part``, the first bytes of a file, and the URL, version and length of the file."""
 
     def __init__(self, target: Path) -> None:
         self.target = target
@@ -75,15 +75,15 @@ class Part:
         try:
             self.url, self.validator, self.length = read_json(self._facts)
         except (FileError, TypeError, ValueError):
-            self.discard()  # nobody knows what these bytes are
+            self.discard()  # bytes of unknown origin
 
     @property
     def size(self) -> int:
-        # A link is not ours: what it leads to is no beginning of the file.
+        # Never follow a link that somebody else put there.
         return self.path.stat().st_size if self.path.is_file() and not self.path.is_symlink() else 0
 
     def begin(self, url: str, validator: str, length: int | None) -> None:
-        """Empty, for the bytes of this version of this address."""
+        """Start empty, for this version of this URL."""
         self.discard()
         self.url, self.validator, self.length = url, validator, length
         write_json(self._facts, [url, validator, length])
@@ -107,9 +107,9 @@ def fetch(
 ) -> None:
     """Fill ``part`` with the whole file, or with as much as ``check`` wants.
 
-    ``check`` is told whether the part is all, looks at it, and returns how much is there of what is
-    wanted (1 is enough; the default, ``float``, wants all). ``attempts``: give up after so many in
-    a row without a new byte. ``timeout``: seconds to wait for an answer.
+    ``check(complete)`` examines the part and returns the share of the wanted data that is there (1
+    is enough; the default, ``float``, wants the whole file). ``attempts``: give up after so many in
+    a row without a new byte. ``timeout``: seconds to wait for a response.
     """
     failures = most = 0
     while True:
@@ -125,13 +125,13 @@ def fetch(
                 raise DownloadError(url, f"is not there ({problem})", absent=True) from error
             if error.code not in _TEMPORARY:
                 raise DownloadError(url, problem) from error
-            if error.code == 416:  # nothing comes after the part
+            if error.code == 416:  # no bytes after the part
                 part.discard()
             asked = error.headers.get("Retry-After", "")
             wait = float(asked) if asked.isdigit() else 0.0
         except urllib.error.URLError as error:
             problem = f"no connection to {urlsplit(url).netloc} ({error.reason})"
-            if not part.size:  # perhaps there is no network: the user should soon hear of it
+            if not part.size:  # there may be no network: give up soon
                 allowed = min(attempts, _ATTEMPTS_TO_CONNECT)
         except (OSError, http.client.HTTPException) as error:
             if isinstance(error, BlockingIOError):
@@ -179,7 +179,7 @@ def _attempt(url: str, part: Part, check: Check, timeout: float) -> None:
         if not validator.startswith('"'):  # a weak one cannot be used with If-Range
             validator = sent.get("Last-Modified", "")
         if response.status == 206:
-            # Some servers go on elsewhere, or in the middle of a file that was replaced.
+            # Some servers continue at another byte, or in a file that was replaced.
             found = _RANGE.fullmatch(sent.get("Content-Range", ""))
             start, length = (int(found[1]), int(found[2])) if found else (-1, 0)
             same = start == size and validator in ("", part.validator)
@@ -202,7 +202,7 @@ def _receive(response: Any, part: Part, check: Check, start: int) -> None:
     with part.path.open("ab") as file, progress.task(f"{part.target.name}, MB", total) as bar:
         if fcntl is not None:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # read1 gives what has arrived: of a piece that a lost connection cuts, nothing is lost.
+        # read1 returns what has arrived, so nothing is lost when a connection breaks.
         while piece := response.read1(_PIECE):
             problem = ""
             if size == 0 and piece.lstrip().lower().startswith(_PAGES):
@@ -227,7 +227,7 @@ def _receive(response: Any, part: Part, check: Check, start: int) -> None:
 
 
 def _lines(file: Path, ended: bool) -> Iterator[bytes]:
-    """Lines of a text file or its part (``.gz`` too), without blank and unfinished ones."""
+    """Lines of a text file or its part (also ``.gz``), without blank and incomplete ones."""
     packed = file.name.removesuffix(".part").endswith(".gz")
     try:
         with gzip.open(file) if packed else file.open("rb") as opened:
@@ -240,7 +240,7 @@ def _lines(file: Path, ended: bool) -> Iterator[bytes]:
 
 
 def _words_of(file: Path) -> tuple[int, bool]:
-    """Words of a vector file by its first line, 0 if unknown; whether ``get`` left others out."""
+    """The number of words in a vector file's header (0 if none), and whether ``get`` cut it."""
     try:
         line = next(_lines(file, ended=False), b"")
     except (OSError, _Damaged):
@@ -250,7 +250,7 @@ def _words_of(file: Path) -> tuple[int, bool]:
 
 
 class _WordCount:
-    """The ``Check`` of a part that is a word2vec text file; ``first`` words are enough."""
+    """The ``Check`` of a word2vec text file of which ``first`` words are wanted (None: all)."""
 
     def __init__(self, part: Part, first: int | None) -> None:
         self.part, self.first = part, first
@@ -273,7 +273,7 @@ class _WordCount:
         return self.words / self.first if self.first else 0.0
 
     def write(self, target: Path) -> None:
-        """Write the words that were counted, under a header that says how many."""
+        """Write the counted words, with a header of their number."""
         with atomic_write(target, "wb") as file:
             file.write(b"%d %d" % (self.words, self.dim) + (b"" if self.whole else _CUT) + b"\n")
             lines = islice(_lines(self.part.path, self.ended), 1, self.words + 1)
@@ -281,9 +281,9 @@ class _WordCount:
 
 
 def extract(archive: Path, target: Path) -> None:
-    """Write the archive's file of the target's name, in whatever folder of it, to ``target``.
+    """Write the archive's file of the same name, in any of its folders, to ``target``.
 
-    No name inside the archive can lead elsewhere.
+    Names in the archive cannot lead to any other path.
     """
     try:
         with zipfile.ZipFile(archive) as opened:
@@ -297,7 +297,7 @@ def extract(archive: Path, target: Path) -> None:
             if same[0].file_size > _LARGEST_MEMBER:
                 raise FileError(archive, f"{target.name} in it is too large; not unpacked")
             content = opened.read(same[0])
-    # Broken, with a password, of an unknown compression.
+    # Broken, encrypted, or of an unknown compression.
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError) as error:
         raise FileError(archive, f"cannot be unpacked ({error}); delete it") from error
     with atomic_write(target, "wb") as file:
@@ -306,7 +306,7 @@ def extract(archive: Path, target: Path) -> None:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one file."""
+    """The outcome for one file."""
 
     file: Path
     status: str  # FETCHED, THERE or FAILED
@@ -324,10 +324,10 @@ def get(
     first: int | None = None,
     **patience: Any,
 ) -> Iterator[Outcome]:
-    """Fetch what is not there yet, file after file; one that fails does not stop the others.
+    """Fetch the missing files one by one; a failure does not stop the others.
 
-    ``first`` takes that many words of each vector file (default: all). ``patience``: ``attempts``
-    and ``timeout`` of ``fetch``.
+    ``first``: number of words of each vector file (default: all). ``patience``: ``attempts`` and
+    ``timeout`` of ``fetch``.
     """
     found = find_collection(collection)
     if first is not None and (first < 1 or not found.vectors):
@@ -359,7 +359,7 @@ def get(
 
     def each() -> Iterator[Outcome]:
         for item in items:
-            # An archive is kept for the other pairs in it.
+            # Archives are kept, for the other pairs in them.
             members = [folder / file for file in item.members]
             missing = [file for file in members if not file.exists()]
             for file in members:
@@ -375,7 +375,7 @@ def get(
 
 
 def _get_dictionary(item: Item, target: Path, patience: dict[str, Any]) -> Outcome:
-    """A dictionary, or an archive of them, with its checksum where that is known."""
+    """Fetch a dictionary, or an archive of them, and compare its checksum if known."""
     if target.is_file():
         if item.sha256 and file_sha256(target) != item.sha256:
             problem = "is there, but is not the published file (its SHA-256 differs); move it away"
@@ -392,7 +392,7 @@ def _get_dictionary(item: Item, target: Path, patience: dict[str, Any]) -> Outco
 
 
 def _get_vectors(item: Item, whole: Path, first: int | None, patience: dict[str, Any]) -> Outcome:
-    """Vectors: the published file, or its first words as plain text."""
+    """Fetch a vector file, or its first words as plain text."""
     short = whole.with_name(whole.name.removesuffix(".gz"))
     target = whole if first is None else short
     for file in dict.fromkeys((target, whole)):
@@ -409,7 +409,7 @@ def _get_vectors(item: Item, whole: Path, first: int | None, patience: dict[str,
         progress.note(f"{short.name}: {some}; its first line was changed to say so")
     else:
         part.become_target()
-        if _words_of(short)[1]:  # would be taken for all, beside the packed file
+        if _words_of(short)[1]:  # it could be mistaken for the whole file
             short.unlink()
     return _outcome(item, target, FETCHED, count.words)
 

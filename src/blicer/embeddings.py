@@ -1,24 +1,36 @@
-"""``Embeddings``: words and their vectors, from whatever file a user has."""
+"""``Embeddings``: words and their vectors, read from many file formats.
+
+Parsed files are cached: a second load of the same file with the same options is memory-mapped.
+"""
 
 from __future__ import annotations
 
+import json
+import os
+import time
 from collections.abc import Iterable, Sequence
 from copy import copy
-from functools import cached_property
+from dataclasses import asdict
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from blicer import progress
-from blicer.errors import InputError
-from blicer.io.cache import cached_load
+from blicer.errors import BlicerError, InputError
+from blicer.files import cache_folder, digest
 from blicer.io.matrices import map_safetensors, write_safetensors
 from blicer.io.text import write_text
-from blicer.io.vectors import LoadReport, load
+from blicer.io.vectors import Loaded, LoadReport, load, recognise_format
 from blicer.languages import validate_tag
 
 __all__ = ["Embeddings", "LoadReport"]
+
+_CACHE_VERSION = 4  # change when a reader's result changes
+_CACHED = ("text", "word2vec", "fasttext")  # parsing these costs more than reading the cache
+# A file changed twice within one tick of the filesystem's clock keeps its mtime.
+_CLOCK_TICK_SECONDS = 0.02
 
 
 class Embeddings:
@@ -51,7 +63,7 @@ class Embeddings:
     def _trusted(
         cls, words: list[str], vectors: np.ndarray, language: str | None, report: LoadReport
     ) -> Embeddings:
-        """Without the checks, for words and vectors that already passed them."""
+        """Construct without the checks."""
         self = cls.__new__(cls)
         self.words, self.vectors, self.language, self.report = words, vectors, language, report
         return self
@@ -79,14 +91,14 @@ class Embeddings:
     ) -> Embeddings:
         """Read a vector file; its format is recognised from its content.
 
-        What was dropped or repaired is in ``.report``.
+        ``.report`` says what was dropped or repaired.
 
         ``max_words``: keep that many words from the top of the file (default: all).
         ``lowercase``: fold case; the first spelling of a word wins.
-        ``language``: BCP 47 tag (default: what the file says, if it does).
-        ``cache``: keep parsed vectors in the cache folder, from which the next load maps them.
+        ``language``: BCP 47 tag (default: the one that the file states, if any).
+        ``cache``: cache the parsed vectors, so that the next load memory-maps them.
         ``vocabulary``: word list of a matrix file (default: found beside it).
-        ``checked``: the file is known to be as ``save`` wrote it, and is not looked through.
+        ``checked``: the file is known to be as ``save`` wrote it; skip all checks.
         """
         if max_words is not None and max_words < 1:
             raise InputError(f"max_words must be at least 1, found {max_words}")
@@ -119,8 +131,7 @@ class Embeddings:
     def __getitem__(self, word: str) -> np.ndarray:
         if word not in self.lookup:
             raise KeyError(f"{word!r} is not among the {len(self):,} words")
-        row: np.ndarray = self.vectors[self.lookup[word]]
-        return row
+        return self.vectors[self.lookup[word]]
 
     def __repr__(self) -> str:
         language = f", language={self.language!r}" if self.language else ""
@@ -164,3 +175,66 @@ def _checked_matrix(words: Sequence[str], vectors: Any) -> np.ndarray:
         row = int(np.argmin(finite))
         raise InputError(f"the vector of {words[row]!r} (row {row}) has NaN or infinity in it")
     return matrix
+
+
+# -- the cache of parsed files --------------------------------------------------------------------
+
+
+def cached_load(
+    path: Path, max_words: int | None, lowercase: bool, vocabulary: Path | None
+) -> Loaded:
+    """``load``, cached in a safetensors file for each source file and options.
+
+    A source file is known by its path, size, times and inode. Cache files are written atomically,
+    so racing processes both leave a whole file. What cannot be read back is parsed again.
+    """
+    parse = partial(load, path, max_words, lowercase, vocabulary)
+    if vocabulary is not None or recognise_format(path) not in _CACHED:
+        return parse()
+    try:
+        source = path.resolve()
+        state = _state(source)
+        place = digest(os.fsencode(source), length=20)
+        options = digest(_CACHE_VERSION, max_words, lowercase, length=20)
+        name = f"{place}-{digest(state, length=20)}-{options}"
+        file = cache_folder() / "vectors" / f"{name}.safetensors"
+        if file.is_file() and (found := _read_cached(source, file)) is not None:
+            return found
+    except (OSError, RuntimeError):  # no home folder, or the source has gone
+        return parse()
+    words, vectors, report = parse()
+    try:
+        if _settled(source, state):
+            about = {"report": json.dumps(asdict(report)), "hash": digest(words, vectors)}
+            write_safetensors(file, words, vectors, about)
+            # Delete entries of earlier states of the same file.
+            for other in file.parent.glob(f"{place}-*"):
+                if other.name.split("-")[1] != file.name.split("-")[1]:
+                    other.unlink(missing_ok=True)
+    except (BlicerError, OSError) as error:  # a full or read-only disk
+        progress.note(f"{source}: not cached ({error})")
+    return words, vectors, report
+
+
+def _read_cached(source: Path, file: Path) -> Loaded | None:
+    try:
+        words, vectors, metadata = map_safetensors(file)
+        if metadata["hash"] != digest(words, vectors):
+            raise ValueError("it does not match its hash")
+        return words, vectors, LoadReport(**json.loads(metadata["report"]))
+    except (BlicerError, ValueError, KeyError, TypeError) as error:
+        progress.note(f"{source}: the cached copy is damaged ({error}); reading again")
+        return None
+
+
+def _state(source: Path) -> list[int]:
+    status = source.stat()
+    return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_dev, status.st_ino]
+
+
+def _settled(source: Path, state: list[int]) -> bool:
+    """Whether the source is unchanged, and a later change would change its mtime."""
+    age = time.time() - state[1] / 1e9
+    if 0 <= age < _CLOCK_TICK_SECONDS:
+        time.sleep(_CLOCK_TICK_SECONDS - age)
+    return _state(source) == state

@@ -1,4 +1,4 @@
-"""Errors that a user can act on. Each is one sentence: where, what was found, what was expected."""
+"""Errors that a user can act on. The message says where, what was found, and what was expected."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ EXIT_TERMINATED = 143
 
 
 class BlicerError(Exception):
-    """Anything that went wrong and that the user can do something about."""
+    """Base class of all errors that the user can act on."""
 
     exit_code = EXIT_FAILURE
 
@@ -25,7 +25,7 @@ class InputError(BlicerError, ValueError):
 
 
 class FileError(InputError):
-    """A file cannot be used; says the file, the line if there is one, and why."""
+    """A file cannot be used; the message names the file, the line if any, and the problem."""
 
     def __init__(self, path: str | Path, problem: str, *, line: int | None = None) -> None:
         place = f"{path}, line {line}" if line is not None else f"{path}"
@@ -35,7 +35,7 @@ class FileError(InputError):
 
 
 def expect(name: str, value: object, *kinds: type, hint: str = "") -> None:
-    """An argument of another type raises ``InputError``, which names both."""
+    """Raise ``InputError`` if an argument has none of these types."""
     if not isinstance(value, kinds):
         wanted = " or ".join("None" if one is type(None) else one.__name__ for one in kinds)
         found = "None" if value is None else f"a {type(value).__name__}"
@@ -43,16 +43,15 @@ def expect(name: str, value: object, *kinds: type, hint: str = "") -> None:
 
 
 class MissingDependency(BlicerError, ImportError):
-    """An optional package is needed; says which install fixes it."""
+    """An optional package is missing; the message says how to install it."""
 
-    def __init__(self, package: str, purpose: str, extra: str | None = None) -> None:
-        what = f"blicer[{extra}]" if extra else package
-        super().__init__(f"{purpose} needs the package '{package}': pip install '{what}'")
+    def __init__(self, package: str, purpose: str, extra: str) -> None:
+        super().__init__(f"{purpose} needs the package '{package}': pip install 'blicer[{extra}]'")
 
 
 @contextmanager
 def needed(package: str, purpose: str, extra: str) -> Iterator[None]:
-    """Turn a failed import inside the block into the sentence that says what to install."""
+    """A failed import inside the block raises ``MissingDependency``, which says what to install."""
     try:
         yield
     except ImportError as error:

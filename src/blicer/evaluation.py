@@ -1,8 +1,8 @@
-"""How good a space or a translator is, in both directions (docs/method.md §5).
+"""Evaluates a space or a translator in both directions (docs/method.md §5).
 
-P@k and MRR; figures of the dictionary that it makes (F1, average precision, coverage at a
-precision, calibration: ``metrics.py``); and all of them for groups of words. Intervals and paired
-tests are bootstraps over query words. Scores are fractions; tables show per cent.
+P@k and MRR; figures of the whole dictionary (F1, average precision, coverage at a precision,
+calibration: ``metrics.py``); and all of them for groups of words. Intervals and paired tests are
+bootstraps over query words. Scores are fractions; tables show per cent.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from blicer.lexicon import Lexicon, Vocabulary, check_columns, find_words, html_
 from blicer.metrics import FIGURES, Answers, Bin
 
 Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
+Ints = NDArray[np.int64]
 METRICS = ("p@1", "p@5", "p@10", "mrr")
 IN_BRIEF = ("f1", "ap", "coverage@95", "reached@95", "ece", "auc_absent")
 OF_GROUPS = ("f1", "right", "stated")  # columns, beside P@1, that fit into 80 characters
@@ -48,15 +48,13 @@ class System(Protocol):
     @property
     def target(self) -> Vocabulary: ...
 
-    def gold_ranks(
-        self, queries: Integers, golds: list[Integers], *, reverse: bool = False
-    ) -> Integers:
+    def gold_ranks(self, queries: Ints, golds: list[Ints], *, reverse: bool = False) -> Ints:
         """Rank (from 1) of the best-ranked gold of each query; 0 if the system ranks none."""
         ...
 
 
 class Settings(NamedTuple):
-    """What ``evaluate`` was asked for, kept for the figures that are computed later."""
+    """Arguments of ``evaluate``, for figures that are computed later."""
 
     bootstrap: int = 1000
     seed: int = 0
@@ -68,7 +66,7 @@ class Scores:
     """Means over queries, or mean differences of two systems, with 95 % intervals."""
 
     values: dict[str, float | None]
-    """None where a figure is not defined: no query, or no confidence."""
+    """None if a figure is not defined: no query, or no confidence."""
     intervals: dict[str, tuple[float, float]]
     queries: int
     p_values: dict[str, float] | None = None
@@ -111,19 +109,19 @@ class Scores:
 
 @dataclass(frozen=True, eq=False)
 class DirectionResult:
-    """One direction: scores over both denominators, and the rank of every query."""
+    """One direction: scores over words in the vocabulary and over all, and every rank."""
 
     in_vocabulary: Scores
     all_queries: Scores
     words: list[str]
-    ranks: Integers
-    """Rank of the best gold of each word of ``words``; 0 where there is no answer."""
+    ranks: Ints
+    """Rank of the best gold of each of ``words``; 0 if there is none."""
     answerable: NDArray[np.bool_]
     """Whether the word and at least one of its golds are in the vocabularies."""
     answers: Answers | None = None
     """Candidates and confidences of each word; None for a system that only ranks golds."""
     labels: Mapping[str, Sequence[str]] | None = None
-    """The group of each word, for every way of grouping (see ``word_groups``)."""
+    """The group of each word, for every grouping (see ``word_groups``)."""
     settings: Settings = Settings()  # noqa: RUF009 - a tuple, which nothing can change
 
     @property
@@ -138,7 +136,7 @@ class DirectionResult:
         return self.in_vocabulary[metric]
 
     def scored(self) -> tuple[tuple[str, Scores], ...]:
-        """Both denominators, named."""
+        """The scores over words in the vocabulary, and over all words, with names."""
         return (("in vocabulary", self.in_vocabulary), ("all", self.all_queries))
 
     @cached_property
@@ -150,7 +148,7 @@ class DirectionResult:
             found[kind] = {name: self._part(rows) for name, rows in parts.items() if len(rows)}
         return found
 
-    def _part(self, rows: Integers) -> DirectionResult:
+    def _part(self, rows: Ints) -> DirectionResult:
         return _result(
             [self.words[row] for row in rows],
             self.ranks[rows],
@@ -201,12 +199,11 @@ class DirectionResult:
 
 
 def thinned(curve: Floats, points: int = CURVE_POINTS) -> Floats:
-    """Of a long curve about ``points`` rows, evenly spaced by coverage, with both ends."""
+    """About ``points`` rows of a long curve, evenly spaced by coverage, with both ends."""
     if len(curve) <= points:
         return curve
     wanted = np.linspace(curve[0, 0], curve[-1, 0], points)
-    rows: Floats = curve[np.unique(np.searchsorted(curve[:, 0], wanted - 1e-12))]
-    return rows
+    return curve[np.unique(np.searchsorted(curve[:, 0], wanted - 1e-12))]
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,7 +221,7 @@ class Evaluation:
         return {name: result.to_dict(details=details) for name, result in self.directions()}
 
     def to_pandas(self) -> Any:
-        """A data frame: a row for each direction, group, denominator and figure."""
+        """A data frame: a row for each direction, group, set of words and figure."""
         with needed("pandas", "a data frame of results", "bench"):
             import pandas
         return pandas.DataFrame(self._records())
@@ -235,12 +232,19 @@ class Evaluation:
             parts += [(kind, *one) for kind, of in result.groups.items() for one in of.items()]
             for kind, group, part in parts:
                 for words, scores in part.scored():
-                    about = {"direction": direction, "grouped_by": kind, "group": group}
                     for figure, value in scores.values.items():
                         low, high = scores.intervals.get(figure, (None, None))
-                        numbers = {"value": value, "low": low, "high": high}
-                        counted = {"words": words, "queries": scores.queries, "figure": figure}
-                        yield {**about, **counted, **numbers}
+                        yield {
+                            "direction": direction,
+                            "grouped_by": kind,
+                            "group": group,
+                            "words": words,
+                            "queries": scores.queries,
+                            "figure": figure,
+                            "value": value,
+                            "low": low,
+                            "high": high,
+                        }
 
     def notes(self) -> list[str]:
         """Sentences on figures that are missing."""
@@ -275,7 +279,7 @@ class Evaluation:
         return table
 
     def _cells(self, details: bool = False) -> tuple[list[str], list[tuple[str, list[str]]]]:
-        """Header and rows of the table of all words: a metric a row."""
+        """Header and rows of the table of all words, one metric a row."""
         columns: dict[str, Scores] = {}
         coverage = []
         for name, result in self.directions():
@@ -429,7 +433,7 @@ def _evaluate_direction(
     is_here[has_entry] = here
     right[known] = _is_gold(indices[known[has_entry]], golds, len(target.lookup))
     ranks[known] = np.where(right[known].any(axis=1), 1 + right[known].argmax(axis=1), 0)
-    # Golds beyond the candidates: behind all of them.
+    # Golds that are no candidates rank behind all candidates.
     beyond = np.flatnonzero(ranks[known] == 0)
     if len(beyond):
         some = [golds[at] for at in beyond]
@@ -438,17 +442,24 @@ def _evaluate_direction(
             found > 0, np.maximum(found, shape[1] + 1), 0
         )
     listed, findable = _gold_counts(lexicon, target)
-    likely = getattr(getattr(system, "calibration", None), "likely", 0.5)
-    known_of = (has_entry, listed, findable, calibrated, likely, is_here)
-    answers = Answers(filled, right, *known_of)
+    answers = Answers(
+        sure=filled,
+        right=right,
+        has_entry=has_entry,
+        golds=listed,
+        golds_known=findable,
+        calibrated=calibrated,
+        likely=getattr(getattr(system, "calibration", None), "likely", 0.5),
+        is_here=is_here,
+    )
     return _result(words, ranks, known, settings, answers, labels)
 
 
 def _candidates(
-    system: Any, queries: Integers, reverse: bool
-) -> tuple[Integers, Floats, Floats, bool] | None:
-    """Candidates of every query, how sure they are, how sure it is that there is any translation,
-    and whether these are chances."""
+    system: Any, queries: Ints, reverse: bool
+) -> tuple[Ints, Floats, Floats, bool] | None:
+    """Candidates of every query, their confidences (or scores), the probability that it has a
+    translation (or its best score), and whether these are calibrated."""
     if hasattr(system, "rank"):
         blocks = range(0, max(len(queries), 1), _QUERIES_AT_ONCE)
         parts = [
@@ -468,15 +479,15 @@ def _candidates(
     return None
 
 
-def _is_gold(indices: Integers, golds: Sequence[Integers], words: int) -> NDArray[np.bool_]:
+def _is_gold(indices: Ints, golds: Sequence[Ints], words: int) -> NDArray[np.bool_]:
     """Which candidates (queries, candidates) are among the golds of their query."""
     owners = np.repeat(np.arange(len(golds)), [len(gold) for gold in golds])
     wanted = owners * words + np.concatenate(golds)
     return np.isin(np.arange(len(golds))[:, None] * words + indices, wanted)
 
 
-def _gold_counts(lexicon: Lexicon, target: Vocabulary) -> tuple[Integers, Integers]:
-    """Gold translations of each word: all, and those in the vocabulary."""
+def _gold_counts(lexicon: Lexicon, target: Vocabulary) -> tuple[Ints, Ints]:
+    """The number of gold translations of each word: all, and those in the vocabulary."""
     rows = find_words({word for _, word in lexicon.pairs}, target)
     counts = []
     for answers in lexicon.targets.values():
@@ -488,7 +499,7 @@ def _gold_counts(lexicon: Lexicon, target: Vocabulary) -> tuple[Integers, Intege
 
 def _result(
     words: list[str],
-    ranks: Integers,
+    ranks: Ints,
     answerable: NDArray[np.bool_],
     settings: Settings,
     answers: Answers | None = None,
@@ -538,13 +549,13 @@ def _with_figures(values: Floats, answers: Answers | None, settings: Settings) -
 
 def answerable_queries(
     lexicon: Lexicon, source: Vocabulary, target: Vocabulary
-) -> tuple[NDArray[np.bool_], Integers, list[Integers]]:
+) -> tuple[NDArray[np.bool_], Ints, list[Ints]]:
     """A mask of the source words that can be answered; their rows; the rows of their golds."""
     source_rows = find_words(lexicon.targets, source)
     target_rows = find_words({word for _, word in lexicon.pairs}, target)
     known = np.zeros(len(lexicon.targets), dtype=np.bool_)
     queries: list[int] = []
-    golds: list[Integers] = []
+    golds: list[Ints] = []
     for at, (word, answers) in enumerate(lexicon.targets.items()):
         rows = {target_rows[answer] for answer in answers if answer in target_rows}
         if word in source_rows and rows:
@@ -554,7 +565,7 @@ def answerable_queries(
     return known, np.array(queries, dtype=np.int64), golds
 
 
-def per_query(ranks: Integers) -> Floats:
+def per_query(ranks: Ints) -> Floats:
     """Hit at 1, 5 and 10 and reciprocal rank of each query: (queries, 4), as ``METRICS``."""
     found = ranks > 0
     hits = [found & (ranks <= cut) for cut in (1, 5, 10)]
@@ -615,15 +626,15 @@ def resampled_means(values: Floats, draws: int, seed: int) -> Floats:
     return np.concatenate(means)
 
 
-def _drawn(size: int, draws: int, seed: int) -> Iterator[Integers]:
-    """Indices of resampled queries, some draws at a time: (draws, size)."""
+def _drawn(size: int, draws: int, seed: int) -> Iterator[Ints]:
+    """Indices of resampled queries, in blocks of draws: (draws, size)."""
     generator = np.random.default_rng(seed)
     step = max(1, _BLOCK // max(size, 1))
     for start in range(0, draws, step):
         yield generator.integers(0, size, size=(min(step, draws - start), size))
 
 
-def _counts(picked: Integers) -> Floats:
+def _counts(picked: Ints) -> Floats:
     """How often each query was drawn: (draws, queries)."""
     draws, size = picked.shape
     places = picked + size * np.arange(draws)[:, None]
@@ -632,7 +643,7 @@ def _counts(picked: Integers) -> Floats:
 
 def interval(means: Floats) -> Floats:
     """The middle 95 % of each column: (metrics, 2)."""
-    return np.asarray(np.percentile(means, [2.5, 97.5], axis=0).T, dtype=np.float64)
+    return np.percentile(means, [2.5, 97.5], axis=0).T
 
 
 def paired_p_values(differences: Floats, means: Floats) -> Floats:
@@ -644,4 +655,4 @@ def paired_p_values(differences: Floats, means: Floats) -> Floats:
     """
     observed = differences.mean(axis=0)
     as_far = np.abs(means - observed) >= np.abs(observed) - 1e-12
-    return np.asarray((1 + as_far.sum(axis=0)) / (1 + len(means)), dtype=np.float64)
+    return (1 + as_far.sum(axis=0)) / (1 + len(means))

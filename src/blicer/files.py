@@ -1,9 +1,9 @@
 """Atomic writes: a reader sees the old file or the whole new one, never half of it.
 
-What is written through a link goes to where the link leads; a pipe or a device is written to as
-it is, and ``-`` and ``/dev/stdout`` are standard output. A folder of ours lists what it holds, so
-that nothing else is lost when it is replaced, with checksums, so that damage is found when it is
-read. ``locked`` keeps a second writer away.
+Links are followed, pipes and devices are written to directly, and ``-`` and ``/dev/stdout`` mean
+standard output. Our folders have a marker file that lists their files, so that replacing a folder
+never deletes others, and their checksums, so that loading detects damage. ``locked`` keeps other
+writers out.
 """
 
 from __future__ import annotations
@@ -38,13 +38,14 @@ except ImportError:  # Windows
 
 STANDARD_OUTPUT = 1  # its descriptor
 COMPRESSED = (".gz", ".zst")  # endings that ``open_output`` compresses by
-_OPEN_FILE = re.compile(r"/dev/(?:std(out|err)|fd/(\d+))|/proc/self/fd/(\d+)|-")
+_STREAMS = {"-": STANDARD_OUTPUT, "/dev/stdout": STANDARD_OUTPUT, "/dev/stderr": 2}
+_DESCRIPTOR = re.compile(r"/(?:dev|proc/self)/fd/(\d+)")
 LISTED, CHECKSUMS, SEAL, VERIFIED = "files", "sha256", "seal", "verified"
-LARGE = 1 << 20  # bytes from which a file is hashed once for each of its states, not on every load
+LARGE = 1 << 20  # bytes; larger files are hashed again only if their size or times have changed
 LARGEST_TEXT = 1 << 28  # bytes of a JSON or TOML file that are read
-_REMEMBERED = 2000  # verified states of large files
-_HELD: set[tuple[str, int]] = set()  # locks of this process, with the threads that have them
-_LITTER = (".DS_Store", "Thumbs.db", "desktop.ini")  # that file managers leave
+_REMEMBERED = 2000  # verified states of large files that are kept
+_HELD: set[tuple[str, int]] = set()  # locks held by this process: lock file, thread
+_LITTER = (".DS_Store", "Thumbs.db", "desktop.ini")  # left by file managers
 
 
 @contextmanager
@@ -59,7 +60,7 @@ def _writing(path: Path) -> Iterator[None]:
 
 
 def _open_mode(path: Path) -> None:
-    """Give a file or folder the mode that the user's umask says; temporary ones are private."""
+    """Set the mode that the umask allows; temporary files and folders are private at first."""
     mask = os.umask(0o077)
     os.umask(mask)
     mode = (0o777 if path.is_dir() else 0o666) & ~mask
@@ -69,10 +70,10 @@ def _open_mode(path: Path) -> None:
 
 @contextmanager
 def locked(path: str | Path) -> Iterator[None]:
-    """Keep ``path`` for this process; while another one has it this raises ``FileError``.
+    """Lock ``path`` for this thread; raises ``FileError`` while the lock is held elsewhere.
 
-    The lock is on ``.NAME.lock`` beside it and ends with the process, even with a killed one. Who
-    has it may ask again.
+    The lock is on the file ``.NAME.lock`` beside it and ends with the process, even if killed. It
+    is reentrant.
     """
     path = followed(path)
     file = path.absolute().with_name(f".{path.absolute().name}.lock")
@@ -95,13 +96,13 @@ def locked(path: str | Path) -> Iterator[None]:
                     f"is being written by another blicer{who}; wait for it, or choose another "
                     "output",
                 ) from error
-            # Its last owner may have removed the file between our two calls.
+            # Its last owner may have deleted the file between our two calls.
             if file.exists() and os.path.samestat(os.fstat(descriptor), file.stat()):
                 break
             os.close(descriptor)
     _HELD.add(mine)
     try:
-        with suppress(OSError):  # a full disk; the lock holds all the same
+        with suppress(OSError):  # on a full disk the lock holds without the process number
             os.truncate(descriptor, 0)
             os.write(descriptor, f"{os.getpid()}\n".encode())
         yield
@@ -112,16 +113,16 @@ def locked(path: str | Path) -> Iterator[None]:
 
 
 def _prefix(path: Path) -> str:
-    """How names of temporary files begin: with this machine and process.
+    """The prefix of temporary names for ``path``, which has this machine and process in it.
 
-    Those that killed processes of this machine left for the same ``path`` are removed.
+    Also deletes what killed processes of this machine left for the same ``path``.
     """
     here = f".{path.name}.{digest(platform.node(), length=6)}-"
     for left in path.parent.glob(f"{glob.escape(here)}*"):
         process = left.name.removeprefix(here).partition(".")[0]
         if process.isdigit() and not _is_alive(int(process)):
             if left.suffix == ".old" and not path.exists():
-                os.replace(left, path)  # killed while it put the new folder in place
+                os.replace(left, path)  # killed while it replaced the folder
             else:
                 shutil.rmtree(left, ignore_errors=True) if left.is_dir() else left.unlink()
     return f"{here}{os.getpid()}."
@@ -144,7 +145,7 @@ def atomic_write(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
     text: Any = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
     with _writing(path):
         if (opened := open_descriptor(path)) is not None:
-            # Opening it by its name would cut off what a file has that output is appended to.
+            # Opening it by name would truncate a file that the shell appends to.
             sys.stdout.flush()
             with open(os.dup(opened), mode, **text) as file:
                 yield file
@@ -170,7 +171,7 @@ def atomic_write(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
 def open_output(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
     """``atomic_write``, compressed if the name ends in ``.gz`` or ``.zst``.
 
-    Half a surrogate pair, which no file can hold, is written as a question mark.
+    Lone surrogates, which UTF-8 cannot encode, are written as question marks.
     """
     with atomic_write(path, "wb") as raw:
         ending = Path(path).suffix.lower()
@@ -182,7 +183,7 @@ def open_output(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
         elif ending == ".zst":
             import pyarrow
 
-            # It closes the file that it writes to; ``atomic_write`` still needs its own.
+            # It closes its file, so it gets a duplicate.
             packed = pyarrow.CompressedOutputStream(os.fdopen(os.dup(raw.fileno()), "wb"), "zstd")
         if "b" in mode:
             yield packed
@@ -197,7 +198,7 @@ def open_output(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
 
 @contextmanager
 def atomic_folder(path: str | Path) -> Iterator[Path]:
-    """Fill a temporary folder beside ``path``; it takes the place of ``path`` when complete."""
+    """Yield a temporary folder beside ``path``, which replaces ``path`` when it is complete."""
     path = followed(path)
     with _writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -208,7 +209,7 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
             for inside in temporary.rglob("*"):
                 _open_mode(inside)
             if path.exists() and _exchange(temporary, path):
-                return  # what stood there goes with the temporary folder
+                return  # the old content is deleted with the temporary folder
             old = temporary.with_suffix(".old")
             if path.exists():
                 os.replace(path, old)
@@ -222,7 +223,7 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
         except FileError as error:
             if not error.path.is_relative_to(temporary):
                 raise
-            # The user knows the place that it was written for.
+            # Name the final folder, not the temporary one.
             problem = str(error).removeprefix(f"{error.path}: ")
             raise FileError(path / error.path.relative_to(temporary), problem) from error
         finally:
@@ -230,7 +231,7 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
 
 
 def _exchange(one: Path, other: Path) -> bool:
-    """Swap two folders in one step, where the system can: at no moment is either missing."""
+    """Swap two folders atomically; False if the system cannot."""
     rename = getattr(ctypes.CDLL(None), "renameat2", None) if sys.platform == "linux" else None
     here, swap = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
     names = [os.fsencode(path.absolute()) for path in (one, other)]
@@ -238,7 +239,7 @@ def _exchange(one: Path, other: Path) -> bool:
 
 
 def followed(path: str | Path) -> Path:
-    """The path that a link leads to; any other as it is."""
+    """The target of a link; any other path unchanged."""
     path = Path(path)
     if open_descriptor(path) is not None:
         return path
@@ -246,24 +247,20 @@ def followed(path: str | Path) -> Path:
 
 
 def open_descriptor(path: str | Path) -> int | None:
-    """The number of the open file that a name such as ``-`` or ``/dev/stdout`` stands for."""
-    if (match := _OPEN_FILE.fullmatch(str(path))) is None:
-        return None
-    stream, *numbers = match.groups()
-    return next(
-        (int(number) for number in numbers if number), 2 if stream == "err" else STANDARD_OUTPUT
-    )
+    """The file descriptor that a name such as ``-`` or ``/dev/stdout`` stands for, or None."""
+    match = _DESCRIPTOR.fullmatch(str(path))
+    return int(match[1]) if match else _STREAMS.get(str(path))
 
 
 def is_special(path: Path) -> bool:
-    """A pipe, a device or the like, which no file can take the place of."""
+    """Whether this is a pipe, a device or the like, which cannot be replaced by a file."""
     if open_descriptor(path) is not None:
         return True
     return path.exists() and not path.is_file() and not path.is_dir()
 
 
 def check_writable(path: str | Path) -> None:
-    """Fail before the work rather than after it when the output cannot be written."""
+    """Raise ``FileError`` now if the output cannot be written later."""
     path = followed(path)
     if is_special(path):
         return
@@ -275,10 +272,10 @@ def check_writable(path: str | Path) -> None:
 
 
 def check_replaceable(folder: str | Path, marker: str, what: str) -> None:
-    """Our folder may take the place of its like or of nothing, never of the user's other files.
+    """Raise ``FileError`` if replacing ``folder`` would delete files that are not ours.
 
-    ``marker`` is the file that tells such a folder (``write_marker``), ``what`` its name in the
-    sentence.
+    ``marker``: the file that identifies such a folder (``write_marker``). ``what``: what the error
+    message calls it.
     """
     folder = Path(folder)
     if not folder.exists():
@@ -297,9 +294,10 @@ def check_replaceable(folder: str | Path, marker: str, what: str) -> None:
 
 
 def write_marker(folder: Path, marker: str, values: dict[str, Any]) -> None:
-    """The file that tells a folder of ours, written last: it lists what else is in the folder.
+    """Write the JSON file that identifies a folder as ours, after all its other files.
 
-    It has the SHA-256 of every file, in folders inside as well, and a hash of its own content.
+    Beside ``values`` it has the names of the files, the SHA-256 of each (also in subfolders), and a
+    hash of its own content.
     """
     checksums = {}
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
@@ -312,9 +310,9 @@ def write_marker(folder: Path, marker: str, values: dict[str, Any]) -> None:
 
 
 def read_marker(folder: Path, marker: str, format: str, version: int, what: str) -> dict[str, Any]:
-    """Content of the marker of a folder of ours; other formats and versions raise ``FileError``.
+    """Content of a folder's marker; other formats and versions raise ``FileError``.
 
-    ``verified`` says whether there are checksums; they are compared.
+    Checksums are compared if there are any; the key ``verified`` says whether there are.
     """
     path = folder / marker
     if not path.is_file():
@@ -332,9 +330,9 @@ def read_marker(folder: Path, marker: str, format: str, version: int, what: str)
 
 
 def verify(folder: Path, marker: str, values: dict[str, Any]) -> bool:
-    """Check what ``write_marker`` wrote, and take its checksums out of ``values``.
+    """Check the files against the checksums, which are removed from ``values``.
 
-    Damage raises ``FileError``. False: the folder has no checksums, as older versions wrote it.
+    Damage raises ``FileError``. Returns False for a folder without checksums (older versions).
     """
     path = folder / marker
     if (seal := values.pop(SEAL, None)) is None and CHECKSUMS not in values:
@@ -346,7 +344,8 @@ def verify(folder: Path, marker: str, values: dict[str, Any]) -> bool:
         file = folder / name
         if not file.is_file():
             raise FileError(file, f"is missing; {marker} lists it")
-        if not _remembered(file, expected):
+        memory = _memory(file, expected)
+        if memory is None or not memory.exists():
             if file_sha256(file) != expected:
                 raise FileError(file, f"is damaged: it does not match its checksum in {marker}")
             _remember(file, expected)
@@ -354,18 +353,13 @@ def verify(folder: Path, marker: str, values: dict[str, Any]) -> bool:
 
 
 def _memory(file: Path, checksum: str) -> Path | None:
-    """Where it is noted that this state of a large file has this checksum."""
+    """The file that records that a large file in its present state has this checksum."""
     state = file.stat()
     if state.st_size < LARGE:
         return None
     times = (state.st_mtime_ns, state.st_ctime_ns)
     key = digest([state.st_dev, state.st_ino, state.st_size, *times, checksum])
     return cache_folder() / "verified" / key
-
-
-def _remembered(file: Path, checksum: str) -> bool:
-    memory = _memory(file, checksum)
-    return memory is not None and memory.exists()
 
 
 def _remember(file: Path, checksum: str) -> None:
@@ -389,10 +383,11 @@ def read_json(path: str | Path) -> Any:
 
 
 def read_text_as(kind: str, parse: Callable[[str], Any], path: str | Path) -> Any:
-    """``parse`` the content of a text file; its ``ValueError`` says that it is not ``kind``."""
+    """``parse`` a text file; on a ``ValueError`` the ``FileError`` says that it is not ``kind``."""
     path = Path(path)
     try:
-        check_regular(path)
+        if is_special(path):  # it may never end
+            raise FileError(path, "is a pipe or a device; expected a regular file")
         if path.stat().st_size > LARGEST_TEXT:
             raise FileError(path, f"is larger than any {kind} file of ours")
         return parse(path.read_text(encoding="utf-8"))
@@ -406,23 +401,17 @@ def read_text_as(kind: str, parse: Callable[[str], Any], path: str | Path) -> An
         raise FileError(path, f"is not {kind} ({error})") from error
 
 
-def check_regular(path: Path) -> None:
-    """A pipe or a device, which may never end, raises ``FileError``."""
-    if is_special(path):
-        raise FileError(path, "is a pipe or a device; expected a regular file")
-
-
 def cache_folder() -> Path:
-    """``BLICER_CACHE`` if set, else the platform's cache folder for this user."""
+    """``BLICER_CACHE`` if set, else the user's cache folder on this platform."""
     if given := os.environ.get("BLICER_CACHE"):
         return Path(given).expanduser()
     return Path(platformdirs.user_cache_dir("blicer", appauthor=False))
 
 
 def digest(*parts: Any, length: int = 32) -> str:
-    """Hash of arrays, texts, bytes, lists of words and JSON values, in hexadecimal digits.
+    """Hash of arrays, strings, bytes and JSON values, in hexadecimal digits.
 
-    The kind and size of every part are hashed with it, so parts never run into each other.
+    The kind and size of every part are hashed too, so parts cannot be confused with each other.
     """
     total = hashlib.sha256()
     for part in parts:

@@ -1,8 +1,8 @@
-"""Forms of one lemma, told by endings that alternate on many stems of a vocabulary.
+"""Recognises forms of one lemma by endings that alternate on many stems of a vocabulary.
 
-*maison* and *maisons* differ in endings (nothing, *-s*) that thousands of French stems take both
-of, *table* and *tablette* in endings that hardly go together; and forms of one lemma are used
-alike, so that their vectors are near. No seeds are needed, and no rules for any language.
+*maison* and *maisons* differ in endings (none, *-s*) that thousands of French stems both take,
+*table* and *tablette* in endings that few stems both take. Forms of one lemma are also used alike,
+so their vectors are near. This needs neither seeds nor rules for a language.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 WORDS = 50_000  # most frequent words that endings are learned from
 LONGEST = 3  # letters of an ending
 SHORTEST_STEM = 3
-FEWEST_STEMS = 15  # that must take both endings
-LEAST_SHARE = 0.06  # of the stems of either ending (their geometric mean) that take both
+FEWEST_STEMS = 15  # that take both endings
+LEAST_SHARE = 0.06  # that take both, of the geometric mean of the stems of either ending
 LEAST_COSINE = 0.45
-FEW_ENDINGS = 20  # that are looked up one by one
+FEW_ENDINGS = 20  # looked up one by one before the table of all endings is made
 
 
 class Forms:
-    """Which words of one language are forms of each other."""
+    """Tells which words of one language are forms of each other."""
 
     def __init__(self, language: Embeddings) -> None:
         self.language = language
@@ -47,7 +47,7 @@ class Forms:
         return stems
 
     def stems_of(self, ending: str) -> set[str]:
-        """The stems of one ending; the table of all is made when many have been asked for."""
+        """The stems of one ending; the table of all is made once many have been looked up."""
         if ending not in self._looked_up:
             if len(self._looked_up) >= FEW_ENDINGS:
                 return self.stems.get(ending, set())
@@ -60,7 +60,7 @@ class Forms:
         return self._looked_up[ending]
 
     def __call__(self, first: str, second: str) -> bool:
-        """Whether two words share a stem, have endings that go together, and are used alike."""
+        """Whether two words share a stem, have alternating endings, and have near vectors."""
         shared = _common_prefix(first, second)
         rests = first[shared:], second[shared:]
         if shared < max(SHORTEST_STEM, len(first) / 2, len(second) / 2):
@@ -80,9 +80,9 @@ class Forms:
         return bool(len(first & second) >= max(FEWEST_STEMS, share))
 
     def group(self, words: Sequence[str], *, heads: int = 0) -> list[list[int]]:
-        """Places of these words in groups of one lemma, each led by its first word.
+        """Group the words by lemma: lists of their indices, the first word of a group first.
 
-        The first ``heads`` words all lead groups of their own.
+        Each of the first ``heads`` words begins a group of its own.
         """
         groups: list[list[int]] = []
         by_stem: defaultdict[str, list[list[int]]] = defaultdict(list)
@@ -98,7 +98,7 @@ class Forms:
         return groups
 
     def of(self, headwords: Iterable[str]) -> dict[str, str]:
-        """Other words of the language that are forms of one of these, and of which (the first)."""
+        """Other words of the language that are forms of a headword, each with the first such."""
         heads: dict[str, int] = {word: place for place, word in enumerate(headwords)}
         by_stem: defaultdict[str, list[str]] = defaultdict(list)
         for word in heads:

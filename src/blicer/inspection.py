@@ -1,4 +1,4 @@
-"""What a file or folder contains, and what is wrong with it, as plain data (``blicer inspect``)."""
+"""Describes a file or folder and its problems as plain data (``blicer inspect``)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _VECTOR_SUFFIXES = {".vec", ".bin", ".npy", ".npz", ".pt", ".safetensors"}
 def inspect(
     path: str | Path, *, kind: str | None = None, encoding: str | None = None
 ) -> dict[str, Any]:
-    """Facts by name, and ``problems``: sentences about what was dropped or is odd.
+    """Facts by name, and ``problems``: sentences about what was dropped or looks wrong.
 
     ``kind`` is one of ``KINDS`` (default: found from the name and the first bytes), ``encoding``
     that of a dictionary (default: UTF-8). Raises ``FileError`` for what cannot be read at all.
@@ -52,12 +52,10 @@ def kind_of(path: Path) -> str:
     if not path.exists():
         raise FileError(path, "does not exist")
     with Stream(path) as stream:
-        start = stream.start
-    if other := other_kind(start):
-        raise FileError(path, f"is {other}; expected {', '.join(KINDS[:-1])} or {KINDS[-1]}")
-    if _VECTOR_SUFFIXES & set(path.suffixes[-2:]):
-        return "vectors"
-    with Stream(path) as stream:
+        if other := other_kind(stream.start):
+            raise FileError(path, f"is {other}; expected {', '.join(KINDS[:-1])} or {KINDS[-1]}")
+        if _VECTOR_SUFFIXES & set(path.suffixes[-2:]):
+            return "vectors"
         head = stream.peek(1 << 16)
     first = head.partition(b"\n")[0].decode("utf-8", "replace")
     if looks_like_header(*first.split("\t")[:2]):

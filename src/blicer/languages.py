@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from blicer.errors import InputError
 
-# The names that the paper used; they win over CLDR so that its experiments can be repeated.
+# The names that the paper used; they override CLDR so that its experiments can be repeated.
 _PAPER = (
     "en english, de deutsch, fi suomi, fr français, hr hrvatski, it italiano, ru русский, "
     "tr türkçe, bg български, ca català, he עברית, et eesti, hu magyar, ka ქართული"
@@ -66,7 +66,7 @@ def autonym(tag: str) -> str:
             locale = Locale.parse(identifier)
         except (UnknownLocaleError, ValueError):
             continue
-        # babel answers some unknown tags with English: that is no answer.
+        # babel returns English for some unknown tags.
         if locale.language == language and (name := locale.get_language_name(locale)):
             return unicodedata.normalize("NFC", _BRACKETED.sub(" ", name).strip().lower())
     raise InputError(
@@ -76,7 +76,7 @@ def autonym(tag: str) -> str:
 
 
 def language_name(tag: str | None, given: str | None = None, *, side: str = "source") -> str:
-    """The name that the user gave for the ``side`` ("source" or "target"), else the autonym."""
+    """The name given by the user for the ``side`` ("source" or "target"), else the autonym."""
     if given is not None:
         name = " ".join(given.split())
         if not name:

@@ -1,6 +1,6 @@
-"""``Lexicon``: word pairs with several targets a word, read from whatever users have.
+"""``Lexicon``: word pairs, with any number of targets a word, read from many file formats.
 
-Splitting works on index pairs, an (n, 2) integer array of source and target rows.
+The functions that split lexicons work on index pairs, (n, 2) arrays of source and target rows.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from blicer.io.dictionary import check_writable_word, looks_like_header, read_di
 from blicer.io.vectors import LoadReport
 
 Pair = tuple[str, str]
-Integers = NDArray[np.int64]
-_SAMPLE = 5  # missing words that are shown
+Ints = NDArray[np.int64]
+_SAMPLE = 5  # missing words shown
 _SHOWN = 10  # pairs in a notebook
 
 
 class Vocabulary(Protocol):
-    """Anything that knows its words' rows; ``Embeddings`` does."""
+    """Anything with the rows of its words, such as ``Embeddings``."""
 
     @property
     def lookup(self) -> Mapping[str, int]: ...
@@ -39,14 +39,14 @@ class Vocabulary(Protocol):
 
 @dataclass(frozen=True)
 class Coverage:
-    """How much of a lexicon two vocabularies hold."""
+    """How much of a lexicon is in two vocabularies."""
 
     pairs: int
     pairs_found: int
     source_words: int
     target_words: int
     queries_found: int
-    """Source words that are found and have a found target."""
+    """Source words in the vocabulary with at least one target in the other."""
     missing_source: tuple[str, ...]
     missing_target: tuple[str, ...]
 
@@ -64,10 +64,10 @@ class Coverage:
 
 
 def find_words(words: Iterable[str], vocabulary: Vocabulary) -> dict[str, int]:
-    """Row of each word that the vocabulary holds.
+    """Row of each word that is in the vocabulary.
 
-    Vector files hold accents composed or decomposed, as their corpus did, so neither the lexicon
-    nor the vectors are normalised on reading: the word as written is tried first. Expressions are
+    Vector files have accents composed or decomposed, like their corpus, so nothing is normalised on
+    reading: the word is tried as written first, then in its other Unicode forms. Expressions are
     found whether their words are joined by spaces or underscores.
     """
     lookup = vocabulary.lookup
@@ -80,7 +80,7 @@ def find_words(words: Iterable[str], vocabulary: Vocabulary) -> dict[str, int]:
 
 
 def spellings_of(word: str) -> Iterator[str]:
-    """The word as it is, its Unicode forms, and with spaces for underscores or the reverse."""
+    """The word as written, its Unicode forms, and spaces for underscores or the reverse."""
     yield word
     forms = [word]
     if not word.isascii():
@@ -93,7 +93,7 @@ def spellings_of(word: str) -> Iterator[str]:
 
 
 def find_in_any_case(words: Iterable[str], vocabulary: Vocabulary) -> dict[str, int]:
-    """Row of each word that is there as written, in another Unicode form, or in lower case."""
+    """Like ``find_words``, then in lower case."""
     found = find_words(words, vocabulary)
     lower = {word: word.lower() for word in words if word not in found}
     folded = find_words(lower.values(), vocabulary)
@@ -101,17 +101,17 @@ def find_in_any_case(words: Iterable[str], vocabulary: Vocabulary) -> dict[str, 
 
 
 class Lexicon:
-    """Distinct pairs of a source and a target word, in the order in which they came.
+    """Distinct pairs of a source and a target word, in the order given.
 
     >>> Lexicon([("cat", "chat"), ("cat", "chatte"), ("dog", "chien")]).targets["dog"]
     ['chien']
     """
 
     def __init__(self, pairs: Iterable[Pair], *, report: LoadReport | None = None) -> None:
-        # How often each pair was listed; the fit of a map counts it as often.
+        # How often each pair is listed; maps weigh it as often.
         self.times: Counter[Pair] = Counter(map(_checked, pairs))
         self.pairs: list[Pair] = list(self.times)
-        # What loading dropped or found odd.
+        # Problems found on loading.
         self.report = LoadReport() if report is None else report
 
     @classmethod
@@ -142,7 +142,7 @@ class Lexicon:
             file.writelines(map(tsv_row, self.listed()))
 
     def _needs_header(self) -> bool:
-        """Whether the first pair would be taken for something else if it opened the file."""
+        """Whether the first line would not be read back as a pair."""
         source, target = self.pairs[0]
         return (
             looks_like_header(source, target)
@@ -199,7 +199,7 @@ class Lexicon:
     def split(
         self, fraction: float, seed: int = 0, *, share_targets: bool = True
     ) -> tuple[Lexicon, Lexicon]:
-        """Cut off a ``fraction`` of the source words with all their pairs: (rest, held out).
+        """Split off a ``fraction`` of the source words with all their pairs: (rest, held out).
 
         See ``split_pairs``. Both parts keep the order of the lexicon.
         """
@@ -215,15 +215,13 @@ class Lexicon:
         return dict.fromkeys(target for _, target in self.pairs)
 
     def listed(self) -> Iterator[Pair]:
-        """Every pair as often as it was listed."""
+        """Every pair, as often as it is listed."""
         return self.times.elements()
 
-    def indices(
-        self, source: Vocabulary, target: Vocabulary, *, repeated: bool = False
-    ) -> Integers:
-        """Rows of the pairs that both vocabularies hold, (n, 2), in order.
+    def indices(self, source: Vocabulary, target: Vocabulary, *, repeated: bool = False) -> Ints:
+        """Rows (n, 2) of the pairs that are in both vocabularies, in order.
 
-        Distinct, or as often as they were listed if ``repeated``.
+        Distinct, or, if ``repeated``, as often as they are listed.
         """
         source_rows = find_words(self.targets, source)
         target_rows = find_words(self._target_words(), target)
@@ -236,7 +234,7 @@ class Lexicon:
         return np.array(rows, dtype=np.int64).reshape(-1, 2)
 
     def coverage(self, source: Vocabulary, target: Vocabulary) -> Coverage:
-        """What the two vocabularies hold of this lexicon, and what they miss."""
+        """How much of this lexicon is in two vocabularies, and what is missing."""
         target_words = self._target_words()
         source_rows = find_words(self.targets, source)
         target_rows = find_words(target_words, target)
@@ -269,9 +267,9 @@ def _checked(pair: object) -> Pair:
 def check_columns(
     pairs: Lexicon, source: Vocabulary, target: Vocabulary, name: str
 ) -> tuple[int, int]:
-    """How many pairs both vocabularies hold, and how many the other way round.
+    """The number of pairs in both vocabularies, as they are and with the columns swapped.
 
-    Columns that are clearly swapped raise ``InputError``; ``name``: of what they are columns of.
+    Raises ``InputError`` if the columns are clearly swapped. ``name``: what they are columns of.
     """
     found, swapped = (len(one.indices(source, target)) for one in (pairs, pairs.reverse()))
     if swapped > 2 * found > 0:  # names that both languages share are found either way
@@ -285,7 +283,7 @@ def check_columns(
 # Index pairs
 
 
-def queries(pairs: Integers) -> tuple[Integers, list[Integers]]:
+def queries_with_golds(pairs: Ints) -> tuple[Ints, list[Ints]]:
     """The distinct source rows, in order of first appearance, and the sorted targets of each."""
     targets: dict[int, set[int]] = {}
     for source, target in pairs.tolist():
@@ -295,21 +293,21 @@ def queries(pairs: Integers) -> tuple[Integers, list[Integers]]:
 
 
 def split_pairs(
-    pairs: Integers, share: float, seed: int = 0, *, share_targets: bool = True
+    pairs: Ints, share: float, seed: int = 0, *, share_targets: bool = True
 ) -> NDArray[np.bool_]:
-    """Which rows of ``pairs`` are held out: all those of a ``share`` of the source words.
+    """Mask of the held-out rows of ``pairs``: all rows of a ``share`` of the source words.
 
     No source word is on both sides. A target word may be (``cat``-``chat`` in the rest and
-    ``puss``-``chat`` held out), which flatters the reverse direction a little; with
-    ``share_targets=False`` words connected by a shared target stay together, and fewer can be held
-    out than asked for when such a group does not fit. The same seed gives the same split, and a few
-    more pairs move few words to the other side, so that a training with them differs little.
+    ``puss``-``chat`` held out), which makes the reverse direction a little too easy. With
+    ``share_targets=False`` words connected by shared targets stay together; fewer words are held
+    out if such a group does not fit. The same seed gives the same split, and a few more pairs
+    change the side of few words.
     """
     if not 0.0 <= share <= 1.0:
         raise InputError(f"fraction={share!r}: expected a number from 0 to 1")
     words = list(dict.fromkeys(pairs[:, 0].tolist()))
     groups = [[word] for word in words] if share_targets else _connected(pairs)
-    # One draw for every row of the vocabulary: a word keeps its own whatever other words there are.
+    # One draw for every row of the vocabulary, so that a word's draw does not depend on the others.
     draws = np.random.default_rng(seed).random(1 + max(words, default=0))
     groups.sort(key=lambda group: draws[min(group)])
     quota = round(share * len(words))
@@ -323,12 +321,12 @@ def split_pairs(
 
 
 def fold_masks(
-    pairs: Integers, folds: int, seed: int = 0, *, holdout: float = 0.0
+    pairs: Ints, folds: int, seed: int = 0, *, holdout: float = 0.0
 ) -> list[NDArray[np.bool_]]:
-    """Which rows of ``pairs`` are held out in each fold; every source word is held out once.
+    """Mask of the held-out rows of ``pairs`` for each fold; every source word is held out once.
 
-    With fewer than 2 ``folds`` there is one part, a share ``holdout`` of the source words. No word
-    of either side is on both sides of a fold, unless too many are connected by shared targets.
+    With fewer than 2 ``folds`` there is one mask, of a share ``holdout`` of the source words. No
+    word is on both sides of a fold, unless too many are connected by shared targets.
     """
     shares = [1 / left for left in range(folds, 0, -1)] if folds > 1 else [holdout]
     apart = splits_apart(pairs, shares[0])
@@ -342,18 +340,18 @@ def fold_masks(
     return masks
 
 
-def splits_apart(pairs: Integers, share: float) -> bool:
-    """Whether about that share can be held out with no word of either side in both parts."""
+def splits_apart(pairs: Ints, share: float) -> bool:
+    """Whether about that share can be held out with no word in both parts."""
     return largest_group(pairs) <= max(1, share * len(np.unique(pairs[:, 0])))
 
 
-def largest_group(pairs: Integers) -> int:
+def largest_group(pairs: Ints) -> int:
     """The largest number of source words that are connected by shared targets."""
     return max(map(len, _connected(pairs)), default=0)
 
 
-def _connected(pairs: Integers) -> list[list[int]]:
-    """Source words grouped so that no two groups share a target, in order of appearance."""
+def _connected(pairs: Ints) -> list[list[int]]:
+    """Groups of source words such that no two groups share a target, in order of appearance."""
     parent: dict[int, int] = {}
 
     def root(word: int) -> int:

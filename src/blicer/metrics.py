@@ -1,9 +1,9 @@
-"""Figures of a dictionary that states confidences, computed from arrays (docs/method.md §5).
+"""Figures of a dictionary with confidences, computed from arrays (docs/method.md §5).
 
-Every figure takes ``weights`` (draws, words), which say how often each word counts, and returns one
-number for each draw, NaN where it is not defined. Weights of one give the figure itself; counts of
-resampled words give its bootstrap distribution. Entries of equal confidence are never told apart:
-a cut keeps all of them or none.
+Every figure takes ``weights`` (draws, words), how often each word counts, and returns one number
+for each draw, NaN if it is not defined. Weights of one give the figure itself; counts of resampled
+words give its bootstrap distribution. Entries of equal confidence are treated alike: a cut keeps
+all of them or none.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
+Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 Bin = tuple[float, float, int]
 
@@ -49,23 +49,23 @@ _ROUNDING = 1e-9  # so that 19 of 20 is a precision of 0.95
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """What a system answered, one row a test word; candidates best first."""
+    """The answers of a system, one row a test word; candidates best first."""
 
     sure: Floats
-    """(words, candidates): confidences, or scores that only order; zeros without an entry."""
+    """(words, candidates): confidences, or scores without calibration; 0 without an entry."""
     right: Bools
     """(words, candidates)"""
     has_entry: Bools
     """Whether the word is in the source vocabulary."""
-    golds: Integers
+    golds: Ints
     """Gold translations of each word."""
-    golds_known: Integers
-    """Those of them that are in the target vocabulary."""
+    golds_known: Ints
+    """Gold translations of each word that are in the target vocabulary."""
     calibrated: bool
     likely: float = 0.5
-    """The confidence from which on translations after the first are given."""
+    """The least confidence of translations after the first that are given."""
     is_here: Floats | None = None
-    """(words,): the chance that there is any translation; by default ``sure`` of the first."""
+    """(words,): the probability of having a translation; by default ``sure`` of the first."""
 
     def take(self, rows: Any) -> Answers:
         """The answers of some words."""
@@ -74,7 +74,7 @@ class Answers:
         return replace(self, is_here=here, **{name: getattr(self, name)[rows] for name in names})
 
     def in_vocabulary(self) -> Answers:
-        """Words that can be answered, with the gold translations that can be found."""
+        """Only words that can be answered, and their gold translations in the vocabulary."""
         some = self.take(self.has_entry & (self.golds_known > 0))
         return replace(some, golds=some.golds_known)
 
@@ -82,9 +82,9 @@ class Answers:
 def figures(
     answers: Answers, weights: Floats, min_confidence: float | None = None
 ) -> dict[str, Floats]:
-    """Every one of ``FIGURES`` that can be computed: (draws,) each.
+    """All ``FIGURES`` that can be computed: (draws,) each.
 
-    Entries are those of at least ``min_confidence``; by default the first of each word and others
+    Entries are those of at least ``min_confidence``; by default the first of each word, and others
     that are likely right.
     """
     inside = np.flatnonzero(answers.has_entry)
@@ -134,8 +134,8 @@ def average_precision(weights: Floats, sure: Floats, right: Bools, golds: Floats
         return _ratio(np.zeros(len(weights)), golds)
     order, starts = _surest_first(sure.ravel())
     hits = right.ravel()[order]
-    # Precision counts where hits arrive, so groups without one are joined to the next with one;
-    # what comes after the last hit does not matter.
+    # Only the precision at hits counts, so groups without a hit are merged with the next that has
+    # one; entries after the last hit do not matter.
     found = np.add.reduceat(hits.astype(np.int64), starts)
     last = np.flatnonzero(found)
     after = np.append(starts[1:], len(order))[last]
@@ -171,16 +171,16 @@ def selective(weights: Floats, sure: Floats, right: Floats) -> dict[str, Floats]
 
 
 def promised(weights: Floats, sure: Floats, right: Floats) -> dict[str, Floats]:
-    """Precision reached, and share kept, where the confidences promise ``PROMISED``.
+    """Precision and coverage of the words that the confidences promise ``PROMISED`` for.
 
-    On average: as many words, surest first, as have that mean confidence. Each: the words that
-    have that confidence themselves.
+    ``reached`` and ``kept``: as many words, surest first, as have that mean confidence. ``_each``:
+    the words that each have that confidence.
     """
     names = ("reached@95", "kept@95", "reached_each@95", "kept_each@95")
     if not len(sure):
         return dict.fromkeys(names, _undefined(weights))
     kept, hits, stated = _cuts(weights, sure, right, sure)
-    # The mean falls from cut to cut, so the cuts that keep the promise come first.
+    # The mean falls from cut to cut, so the first cuts are those that promise enough.
     cuts = (stated >= PROMISED * kept - _ROUNDING).sum(axis=1)[:, None]
     parts = []
     for place in (cuts, np.full_like(cuts, len(np.unique(sure[sure >= PROMISED])))):
@@ -203,26 +203,26 @@ def risk_coverage(sure: Floats, right: Floats) -> Floats:
     return np.stack([kept[0] / len(sure), hits[0] / kept[0], thresholds], axis=1)
 
 
-def equal_width(sure: Floats) -> Integers:
+def equal_width(sure: Floats) -> Ints:
     """Bin of each confidence: ``BINS`` of equal width from 0 to 1."""
     return np.clip((sure * BINS).astype(np.int64), 0, BINS - 1)
 
 
-def equal_mass(sure: Floats) -> Integers:
+def equal_mass(sure: Floats) -> Ints:
     """Bin of each confidence: ``BINS`` of about equal size; equal confidences share one."""
     below = np.searchsorted(np.sort(sure), sure, side="left")
-    return np.asarray(BINS * below // max(len(sure), 1), dtype=np.int64)
+    return BINS * below // max(len(sure), 1)
 
 
-def calibration_error(weights: Floats, sure: Floats, right: Floats, bins: Integers) -> Floats:
+def calibration_error(weights: Floats, sure: Floats, right: Floats, bins: Ints) -> Floats:
     """Mean gap of stated and observed shares, weighted by the words of each bin."""
     inside = bins[:, None] == np.arange(BINS)
     gaps = weights @ (inside * (sure - right)[:, None])
     return _ratio(np.abs(gaps).sum(axis=1), weights.sum(axis=1))
 
 
-def calibration_noise(weights: Floats, sure: Floats, bins: Integers) -> Floats:
-    """About the error that is expected if every confidence is the true chance.
+def calibration_noise(weights: Floats, sure: Floats, bins: Ints) -> Floats:
+    """About the expected calibration error of perfect confidences.
 
     The sum of a bin is then nearly normal, and its mean absolute value is √(2/π) deviations.
     """
@@ -241,7 +241,7 @@ def reliability_bins(sure: Floats, right: Floats) -> list[Bin]:
 
 
 def separation(weights: Floats, sure: Floats, absent: Bools) -> Floats:
-    """AUC: the chance that a word with no gold in the vocabulary is less sure than one with.
+    """AUC: the probability that a word without a gold is less sure than one with.
 
     Equal confidences count one half.
     """
@@ -254,17 +254,16 @@ def separation(weights: Floats, sure: Floats, absent: Bools) -> Floats:
     return _ratio(wins, without.sum(axis=1) * with_gold.sum(axis=1))
 
 
-def _surest_first(sure: Floats) -> tuple[Integers, Integers]:
-    """An order, and the places in it where a group of equal confidences starts."""
+def _surest_first(sure: Floats) -> tuple[Ints, Ints]:
+    """An order, and the indices in it where a group of equal confidences starts."""
     order = np.argsort(-sure, kind="stable")
     starts = np.flatnonzero(np.append(True, np.diff(sure[order]) != 0))
     return order, starts
 
 
-def _sums(weights: Floats, order: Integers, starts: Integers) -> Floats:
+def _sums(weights: Floats, order: Ints, starts: Ints) -> Floats:
     """Sums of the weights of each group, (draws, groups)."""
-    sums: Floats = np.add.reduceat(np.take(weights, order, axis=1), starts, axis=1)
-    return sums
+    return np.add.reduceat(np.take(weights, order, axis=1), starts, axis=1)
 
 
 def _cuts(weights: Floats, sure: Floats, *amounts: Floats) -> list[Floats]:
@@ -275,9 +274,8 @@ def _cuts(weights: Floats, sure: Floats, *amounts: Floats) -> list[Floats]:
 
 
 def _ratio(part: Floats, whole: Floats) -> Floats:
-    """NaN where the whole is zero."""
-    ratio: Floats = np.divide(part, whole, out=np.full(len(whole), np.nan), where=whole > 0)
-    return ratio
+    """``part / whole``, NaN if the whole is zero."""
+    return np.divide(part, whole, out=np.full(len(whole), np.nan), where=whole > 0)
 
 
 def _undefined(weights: Floats) -> Floats:

@@ -1,4 +1,4 @@
-"""Candidates by CSLS, what every scorer says of them, and the weights that mix the scores.
+"""Candidates by CSLS, their scores by every scorer, and the weights that mix the scores.
 
 The paper mixes two scores: ``(1-λ)·scaled CSLS + λ·cross-encoder`` (docs/method.md §4). Here
 weights are over CSLS and any number of scorers (§7), and their absolute values sum to 1; λ is the
@@ -31,10 +31,10 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 STEPS = 100  # of λ, as in the paper
-RIDGE = 50.0  # so much that seeds of frequent words serve rare ones too
-UNUSED = 0.02  # weight of a standardised score below which it is left out
-# Weights of standardised scores that are usual on pairs with seeds (training seeds only): what
-# stands in where no checked pair can choose any.
+RIDGE = 50.0  # strong, because seeds are frequent words and weights must suit rare ones too
+UNUSED = 0.02  # smaller weights, relative to the largest of the standardised scores, become 0
+# Typical weights of standardised scores on pairs with seeds (training seeds only); used where no
+# checked pairs can choose weights.
 USUAL = {
     "csls": 1.3,
     "endings": 0.6,
@@ -49,7 +49,7 @@ USUAL = {
 
 @dataclass(frozen=True)
 class CandidateScores:
-    """For each query (row) its best candidates by CSLS, with every scorer's score of them."""
+    """The best candidates of each query by CSLS, with the scores of every scorer."""
 
     queries: Ints  # (q,)
     indices: Ints  # (q, k), best CSLS first
@@ -80,7 +80,7 @@ def score_found(
     *,
     reverse: bool = False,
 ) -> CandidateScores:
-    """Let every scorer score candidates that were found before (None: zeros)."""
+    """Let every scorer score given candidates (None: zeros)."""
     parts = np.zeros((*found.indices.shape, 1 + len(scorers)))
     parts[..., 0] = scaling(found.scores)
     if scorers:
@@ -98,7 +98,7 @@ def score_found(
 def pair_words(
     space: Space, queries: Ints, indices: Ints, *, reverse: bool
 ) -> tuple[list[str], list[str]]:
-    """The words of every (query, candidate), source word first whatever the direction."""
+    """The words of every (query, candidate): source words, then target words."""
     asked, offered = (space.target, space.source) if reverse else (space.source, space.target)
     left = [asked.words[i] for i in np.repeat(queries, indices.shape[1]).tolist()]
     right = [offered.words[i] for i in indices.ravel().tolist()]
@@ -118,7 +118,7 @@ class HeldOutView:
 
     @classmethod
     def joined(cls, views: Sequence[HeldOutView]) -> HeldOutView:
-        """Stack several views, with as many candidates as all of them have."""
+        """Concatenate views, with as many candidates as every one of them has."""
         width = min(view.parts.shape[1] for view in views)
         return cls(
             np.concatenate([view.parts[:, :width] for view in views]),
@@ -142,10 +142,10 @@ class Mixture:
 
     weights: dict[str, float]
     curve: tuple[tuple[float, float], ...] = ()
-    """(λ, P@1 on held-out seeds) where λ was chosen; λ is the total weight of all scorers, which
-    keep their chosen proportions along the curve."""
+    """(λ, P@1 on held-out seeds), if λ was chosen. λ is the total weight of all scorers, in their
+    chosen proportions."""
     queries: int = 0
-    """Number of held-out words that the curve was measured on."""
+    """Number of held-out words of the curve."""
     precision: float | None = None
     """P@1 of the chosen weights on the held-out words."""
 
@@ -174,11 +174,10 @@ class Mixture:
 
     def combine(self, parts: Floats) -> Floats:
         """(queries, candidates, scorers) to (queries, candidates), scorers in ``names`` order."""
-        mixed: Floats = parts @ np.array([self.weights[name] for name in self.names])
-        return mixed
+        return parts @ np.array([self.weights[name] for name in self.names])
 
     def scored(self, view: HeldOutView | CandidateScores, *, reverse: bool = False) -> Scored:
-        """What confidence is computed from; scores of weight 0, which need not exist, are 0."""
+        """The input of a calibration; scores of weight 0, which may not be computed, become 0."""
         used = np.array([self.weights[name] != 0 for name in self.names])
         backward = getattr(view, "backward", np.full(len(view.queries), reverse))
         return Scored(self.combine(view.parts), view.parts * used, backward, view.queries)
@@ -197,11 +196,11 @@ def choose_weights(
     """Choose the weights on held-out queries: by P@1 for two scores, by likelihood for more.
 
     ``parts`` is (queries, candidates, scorers), best CSLS first; ``is_gold`` (queries,
-    candidates). λ is the paper's: the best P@1 and, where several points are equally good, the one
-    nearest to the middle of them, because a point on the edge of a plateau would fall off it on
-    other words. With more scores the best P@1 of a few hundred words is an accident of these words
-    (``listwise_weights``). If nobody has checked the pairs (``checked=False``), they are of the
-    space's own making and favour CSLS; then weights of more than two scores are the usual ones.
+    candidates). λ is the paper's: that of the best P@1 and, of equally good ones, the one nearest
+    to the middle, because a point on the edge of a plateau would fall off it on other words. With
+    more scores the best P@1 of a few hundred words is too random, so the likelihood decides
+    (``listwise_weights``). Pairs that nobody has checked (``checked=False``) come from the space
+    itself and favour CSLS; then weights of more than two scores are the typical ones.
     """
     if len(parts) == 0:
         raise InputError("no held-out word to choose the mixing weights on")
@@ -229,9 +228,9 @@ def choose_weights(
 
 
 def usual_weights(parts: Floats, names: Sequence[str]) -> Floats:
-    """The usual weights of these scorers, by the spread that their scores have here."""
+    """The weights ``USUAL``, divided by the spread of the scores."""
     spread = parts.reshape(-1, parts.shape[2]).std(axis=0)
-    weights: Floats = np.array([USUAL[name] for name in names])
+    weights = np.array([USUAL[name] for name in names])
     weights /= np.where(spread > 0, spread, np.inf)
     if not weights.any():
         weights[0] = 1.0
@@ -240,17 +239,17 @@ def usual_weights(parts: Floats, names: Sequence[str]) -> Floats:
 
 
 def listwise_weights(parts: Floats, is_gold: Bools, signed: Sequence[bool]) -> Floats:
-    """Weights that make the gold most likely in a softmax over each query's candidates.
+    """Weights that maximise the likelihood of the gold in a softmax over each query's candidates.
 
-    Non-negative but for ``signed`` scorers, with a ridge on standardised scores, and scaled so that
-    absolute values sum to 1. Queries without a gold candidate tell nothing. With none at all CSLS
-    stands alone.
+    Non-negative except for ``signed`` scorers, with a ridge on standardised scores, and scaled so
+    that absolute values sum to 1. Queries without a gold candidate are left out; if there are no
+    others, only CSLS has a weight.
     """
     import torch  # late: the command line imports this module for its help
 
     asked = is_gold.any(axis=1)
     spread = parts.reshape(-1, parts.shape[2]).std(axis=0)
-    alone: Floats = np.eye(parts.shape[2])[0]
+    alone = np.eye(parts.shape[2])[0]
     if not asked.any() or not (spread > 0).any():
         return alone
     scale = np.where(spread > 0, spread, np.inf)
@@ -270,7 +269,7 @@ def listwise_weights(parts: Floats, is_gold: Bools, signed: Sequence[bool]) -> F
 
     solver.step(loss)
     found = torch.where(either, root, root**2).detach()
-    weights: Floats = found.numpy() / scale
+    weights = found.numpy() / scale
     if not np.isfinite(weights).all() or not weights.any():
         return alone
     weights[np.abs(found.numpy()) < UNUSED * np.abs(found.numpy()).max()] = 0.0  # not worth running
@@ -289,7 +288,7 @@ def _middle_of_plateau(points: Floats, hits: Floats) -> int:
     best = np.flatnonzero(hits == hits.max())
     reach = 1.01 * np.abs(points[0] - points[1]).max()
     near = np.abs(points[best][:, None] - points[best]).max(axis=2) <= reach
-    # Every point takes the least number among its neighbours' until nothing changes.
+    # Every point takes the lowest number among its neighbours, until nothing changes.
     group, before = np.arange(len(best)), None
     while before is None or (group != before).any():
         group, before = np.where(near, group, len(best)).min(axis=1), group

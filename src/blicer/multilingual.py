@@ -1,10 +1,9 @@
 """One cross-encoder for several language pairs, also for pairs without seeds (zero-shot).
 
-Every pair with seeds gives its training pairs; one cross-encoder learns from all of them and then
-reranks every pair among the languages. A pair without seeds gets an unsupervised space, and the
-mixing weights that all held-out seed words together choose. The paper's zero-shot setup is the
-case of two pairs that share a pivot language, asked for the pair of the other two
-(docs/method.md §8).
+One cross-encoder learns from the training pairs of all language pairs with seeds, and then reranks
+any pair of the languages. A pair without seeds gets an unsupervised space, and the mixing weights
+are chosen on all held-out seed words together. The paper's zero-shot setup is a special case: two
+pairs with seeds share a pivot language, and that of the other two is wanted (docs/method.md §8).
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
     from blicer.embeddings import Embeddings
 
 Languages = tuple[str, str]
-# What makes the space of a pair without seeds, whatever makes those of the others.
+# The method of spaces without seeds, whatever that of the others.
 METHOD_WITHOUT_SEEDS = "twoview"
 
 
@@ -75,7 +74,7 @@ def prepare_zero_shot(
 
 
 def without_shared_pivots(one: Lexicon, other: Lexicon) -> tuple[Lexicon, Lexicon]:
-    """Keep every shared pivot word in one of the two, in turn, so that no pair can be chained."""
+    """Keep each shared pivot word in one of the two, in turn, so that no pair can be chained."""
     shared = [word for word in one.targets if word in other.targets]
     if not shared:
         return one, other
@@ -101,8 +100,8 @@ def prepare_multilingual(
 ) -> dict[Languages, Prepared]:
     """Fit everything for each of ``pairs`` (by default all pairs of the languages).
 
-    ``vectors`` by language, ``seeds`` by pair of languages. ``names``: what languages call
-    themselves, where their tags do not tell. ``init`` is the start of unsupervised spaces.
+    ``vectors`` by language, ``seeds`` by pair of languages. ``names``: the languages' own names, if
+    they do not follow from their tags. ``init``: the start of unsupervised spaces.
     ``.translator()`` of each result then chooses the mixing weights.
     """
     check_pairs(vectors, seeds, pairs or [])
@@ -111,7 +110,7 @@ def prepare_multilingual(
     if CROSS_ENCODER not in config.scorers:
         raise InputError("several pairs share a cross-encoder, and the scorers name none")
     wanted = list(pairs) if pairs is not None else all_pairs(vectors, seeds)
-    # Every lexicon in the direction in which its pair is asked for.
+    # Turn every lexicon into the direction of its wanted pair.
     turned = {pair: pair[::-1] if pair[::-1] in wanted else pair for pair in seeds}
     seeds = {turned[p]: one if turned[p] == p else one.reverse() for p, one in seeds.items()}
     alone = start_config(config.replace(space=METHOD_WITHOUT_SEEDS, space_settings={}), init)
@@ -143,7 +142,7 @@ def prepare_multilingual(
 def check_pairs(
     vectors: Container[str], seeds: Collection[Languages], wanted: Collection[Languages]
 ) -> None:
-    """Languages without vectors, and pairs in both directions, raise ``InputError``."""
+    """Raise ``InputError`` for languages without vectors, and for pairs in both directions."""
     if not seeds:
         raise InputError("training on several pairs needs seeds of at least one of them")
     for listed, what in ((seeds, "have seeds"), (wanted, "are asked for")):
@@ -158,7 +157,7 @@ def check_pairs(
 
 
 def all_pairs(languages: Iterable[str], seeds: Container[Languages]) -> list[Languages]:
-    """Every two languages once, in the order of their seeds if they have any."""
+    """Every two languages once, in the direction of their seeds if there are any."""
     return [
         (other, one) if (other, one) in seeds else (one, other)
         for one, other in combinations(languages, 2)
@@ -168,10 +167,9 @@ def all_pairs(languages: Iterable[str], seeds: Container[Languages]) -> list[Lan
 def _without_seeds(
     pair: LanguagePair, others: Sequence[Prepared], config: Config, alone: Config
 ) -> Prepared:
-    """A pair that has no seeds: CSLS of an unsupervised space, the others' cross-encoder.
+    """A pair without seeds: an unsupervised space, and the other pairs' cross-encoder.
 
-    Scorers that learn from a pair's own seeds are left out. Silver pairs scale CSLS; nothing is
-    trained on them.
+    Scorers that learn from a pair's own seeds are left out. Silver pairs only serve to scale CSLS.
     """
     scorers = tuple(name for name in config.scorers if not needs_seeds(name))
     alone = alone.replace(scorers=scorers)

@@ -1,6 +1,6 @@
-"""Pages from jinja2 templates: how they are filled, and how tables and numbers are written.
+"""Renders pages from jinja2 templates, and formats their tables and numbers.
 
-Templates write plain text; the macros and filters they call escape it, as Markdown or as HTML.
+Templates hold plain text; the macros and filters that they call escape it as Markdown or HTML.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _NUMBER = re.compile(rf"({NOTHING}|[+−<]? ?\d[\d,.]*)( .*)?")
 
 
 class Strong(str):
-    """Text that is shown in bold."""
+    """Text to be shown in bold."""
 
     __slots__ = ()
 
 
 class Number(float):
-    """Formats with a true minus sign, never as −0, and as ``–`` where there is no number."""
+    """A number formatted with a true minus sign, never as −0, and as ``–`` if it is NaN."""
 
     def __format__(self, how: str) -> str:
         if self != self:
@@ -42,7 +42,7 @@ def plural(count: int, one: str, many: str = "") -> str:
 
 
 def fill(text: str, values: Mapping[str, Any]) -> str:
-    """Format values into a text; ± and brackets without a number are left out, ** makes it bold."""
+    """Format values into a text; omits ± and brackets without a number; ** makes it bold."""
     known = {key: Number("nan") if one is None else one for key, one in values.items()}
     known |= {key: Number(one) for key, one in known.items() if isinstance(one, float)}
     filled = re.sub(rf" (± {NOTHING}|\({NOTHING}\))", "", text.strip("*").format_map(known))
@@ -50,13 +50,13 @@ def fill(text: str, values: Mapping[str, Any]) -> str:
 
 
 def markdown(text: str) -> str:
-    """Any text as one line of Markdown that shows it as it is, in a table too."""
+    """Any text as one line of escaped Markdown, also for tables."""
     escaped = _SPECIAL.sub(r"\\\1", " ".join(text.split()))
     return f"**{escaped}**" if isinstance(text, Strong) and escaped else escaped
 
 
 def html_cell(text: str) -> str:
-    """The text of a table cell as HTML; what stands in brackets at its end is small."""
+    """The text of a table cell as HTML; brackets at its end become small."""
     end = re.search(r" \(.*\)$", text, re.DOTALL)
     start = html.escape(text[: end.start()] if end else text)
     if isinstance(text, Strong):
@@ -67,11 +67,11 @@ def html_cell(text: str) -> str:
 def table_rows(
     rows: Any, columns: Mapping[str, str] | None = None, above: str = ""
 ) -> list[tuple[str, list[str]]]:
-    """The rows of a table: the title above each, if one begins there, and its texts.
+    """The rows of a table, each with its texts, and with a title if one begins there.
 
-    ``rows``: a data frame, or dictionaries. ``columns``: for each title a text into which the
-    row's values are formatted; without them the values are texts already. ``above``: likewise the
-    text that stands above the rows that share it.
+    ``rows``: a data frame, or dictionaries. ``columns``: by title, a format string for the row's
+    values; without columns the values are texts already. ``above``: a format string for the title
+    above the rows that share it.
     """
     records = rows if isinstance(rows, list) else rows.to_dict("records")
     found, last = [], ""
@@ -84,7 +84,7 @@ def table_rows(
 
 
 def number_columns(rows: Sequence[tuple[str, list[str]]]) -> list[bool]:
-    """Which columns of a table hold numbers, and so stand at the right."""
+    """Which columns of a table hold numbers, and so are aligned right."""
     columns = zip(*(texts for _, texts in rows), strict=True)
     return [all(not text or _NUMBER.fullmatch(text) for text in column) for column in columns]
 

@@ -4,13 +4,13 @@ split → space → training pairs → scorers → held-out view → weights →
 
 Weights and calibration come from seed pairs that neither the space nor the scorers saw; then
 everything is fitted again on all seeds. Seeds become word indices once, in ``seed_indices``. Every
-finished stage is cached in ``work_dir``, so that the same call goes on after a kill.
+finished stage is cached in ``work_dir``, so that the same call continues after a kill.
 
-Without seeds (docs/method.md §8) the space finds its own start, and weights come from pairs that
-nobody has checked. The most confident pairs of the space, which the cross-encoder learns from, will
-not do: CSLS is right on them by construction. So they are neighbours in the space and an encoder's
-own vectors together, drawn at random whatever their confidence; where one view alone is wrong the
-other may outvote it. A new map and a new cross-encoder are fitted without their words.
+Without seeds (docs/method.md §8) the space finds its own start, and weights are chosen on unchecked
+pairs. The most confident pairs of the space, which the cross-encoder learns from, are unsuitable:
+CSLS is right on them by construction. So the pairs are mutual neighbours in the space and an
+encoder's own vectors together, drawn at random whatever their confidence; where one view is wrong,
+the other may outvote it. A new map and a new cross-encoder are fitted without their words.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from blicer.align import aligner_class
 from blicer.align.base import Aligner, Masks, check_sides, seed_indices, unit_
@@ -40,7 +39,7 @@ from blicer.errors import BlicerError, InputError, expect
 from blicer.expectations import advice, expected, suspects
 from blicer.files import digest
 from blicer.languages import language_name
-from blicer.lexicon import Lexicon, fold_masks, largest_group, queries, splits_apart
+from blicer.lexicon import Lexicon, fold_masks, largest_group, queries_with_golds, splits_apart
 from blicer.mixing import (
     CSLS,
     HeldOutView,
@@ -49,6 +48,7 @@ from blicer.mixing import (
     gold_marks,
     score_candidates,
 )
+from blicer.neighbours.mining import Pairs
 from blicer.progress import note
 from blicer.scorers import CROSS_ENCODER, UNTUNED, Scorer, check_scorers, make_scorer
 from blicer.stage_cache import stage, stage_folder
@@ -59,7 +59,6 @@ from blicer.translator import Translator
 if TYPE_CHECKING:
     from blicer.crossencoder.model import Reranker
 
-Pairs = NDArray[np.int64]  # (n, 2): rows of source and target words
 Names = tuple[str | None, str | None]
 
 FEWEST_SEEDS = 20
@@ -70,20 +69,20 @@ NO_PAIRS: Pairs = np.zeros((0, 2), np.int64)
 
 @dataclass(frozen=True)
 class LanguagePair:
-    """What every stage needs to know: the two vector sets, names, and the cache folder."""
+    """What every stage needs: the two vector sets, names, and the cache folder."""
 
     source: Embeddings
     target: Embeddings
     names: Names = (None, None)
-    """What the languages call themselves, where their tags do not tell."""
+    """The languages' own names, if they do not follow from their tags."""
     work: Path | None = None
     absent: tuple[Absent, Absent] = (Absent(), Absent())
-    """How often a source and a target word have no translation in the other vocabulary."""
+    """Shares of source and of target words without a translation in the other vocabulary."""
     wrong: Pairs = field(default_factory=lambda: NO_PAIRS)
-    """Pairs that the user knows to be wrong."""
+    """Pairs known to be wrong."""
 
     def names_for(self, config: Config) -> tuple[str, str]:
-        """The language names that the template needs; empty texts if it needs none."""
+        """The language names for the template; empty if it does not need them."""
         if not Template.parse(config.template).needs_language:
             return ("", "")
         return (
@@ -107,7 +106,7 @@ class Fitted:
 
 @dataclass(frozen=True)
 class Prepared:
-    """Everything fitted, before the mixing weights are chosen."""
+    """All that is fitted before the mixing weights are chosen."""
 
     fitted: Fitted
     held_out: HeldOutView | None
@@ -116,20 +115,21 @@ class Prepared:
     config: Config
     absent: tuple[Absent, Absent] = (Absent(), Absent())
     notes: dict[str, Any] = field(default_factory=dict)
-    """Further facts for the translator's ``details``."""
+    """More entries of the translator's ``details``."""
     lexicon: Lexicon | None = None
     """The seeds, as the user gave them."""
     wrong: Lexicon | None = None
-    """Pairs that the user knows to be wrong."""
+    """Pairs known to be wrong."""
 
     def translator(self) -> Translator:
-        """Choose the mixing weights, and put everything together."""
+        """Choose mixing weights, calibrate, and assemble the translator."""
         checked = "unsupervised" not in self.notes
         mixture = choose(self.held_out, self.config, checked=checked)
         calibration = None
         if self.held_out is not None:
-            known_of = (self.held_out, mixture, self.absent, self.config.seed)
-            calibration = fit_confidence(*known_of, checked=checked)
+            calibration = fit_confidence(
+                self.held_out, mixture, self.absent, self.config.seed, checked=checked
+            )
             if self.notes:  # other pairs' words promise nothing for this one
                 calibration = replace(calibration, reliability=None)
         found: dict[str, Any] = {}
@@ -172,16 +172,16 @@ def train(
     names: Names = (None, None),
     work_dir: str | Path | None = None,
 ) -> Translator:
-    """Make a translator for both directions of one language pair.
+    """Train a translator for both directions of one language pair.
 
     ``source``, ``target``: the vectors of the two languages.
     ``seeds``: known translations, source word first; by default none. With fewer than 20 in both
     vocabularies the weights are chosen as without seeds; the space uses them in any case.
     ``config``: all settings; by default the embedded encoder `lite` with the preset that fits the
     number of seeds.
-    ``wrong``: pairs known to be wrong; they are taught as such, and never given as translations.
+    ``wrong``: pairs known to be wrong; they are negatives, and never given as translations.
     ``space``: a finished space over the same vocabularies; by default ``config.space`` is fitted.
-    ``names``: what the languages call themselves, where their tags do not tell.
+    ``names``: the languages' own names, if they do not follow from their tags.
     ``work_dir``: a folder that caches finished stages; by default nothing is cached.
     """
     check_sides(source, target, seeds)
@@ -204,7 +204,7 @@ def prepare(
     names: Names = (None, None),
     work_dir: str | Path | None = None,
 ) -> Prepared:
-    """``train`` before the mixing weights are chosen; the arguments are the same."""
+    """``train`` up to the choice of mixing weights, with the same arguments."""
     pair = LanguagePair(source, target, names, Path(work_dir) if work_dir else None)
     known = NO_PAIRS
     if wrong:
@@ -214,15 +214,15 @@ def prepare(
         known = seed_indices(source, target, seeds)
         turned = Absent.of_seeds(seeds.reverse(), target, source)
         pair = replace(pair, absent=(Absent.of_seeds(seeds, source, target), turned))
-    config = config.for_training(count(known) or config.n_aug)
+    config = config.for_training(n_pairs(known) or config.n_aug)
     check_config(config, needs_space=space is None)
     given: dict[str, Any] = {"lexicon": seeds, "wrong": wrong}
-    if count(known) >= FEWEST_SEEDS:
+    if n_pairs(known) >= FEWEST_SEEDS:
         return replace(prepare_pairs([(pair, known)], config, space=space)[0], **given)
     if seeds:
         note(
-            f"{count(known)} seed pairs are too few to hold some out (at least {FEWEST_SEEDS} are "
-            "needed): the space uses them, and everything else is chosen as without seeds"
+            f"{n_pairs(known)} seed pairs are too few to hold some out (at least {FEWEST_SEEDS} "
+            "are needed): the space uses them, and everything else is chosen as without seeds"
         )
     return replace(prepare_without_seeds(pair, config, known, space=space), **given)
 
@@ -232,8 +232,8 @@ def prepare_pairs(
 ) -> list[Prepared]:
     """Fit without the held-out words and score these, then fit on all seeds.
 
-    ``data``: language pairs, which share one cross-encoder, and their seeds. ``space``: of the only
-    pair.
+    ``data``: language pairs, which share one cross-encoder, and their seeds. ``space``: a finished
+    space, if there is only one pair.
     """
     pairs, known = [pair for pair, _ in data], [seeds for _, seeds in data]
     masks = [held_out_masks(seeds, config) for seeds in known]
@@ -255,20 +255,25 @@ def prepare_pairs(
         rests = [seeds[~parts[number]] for seeds, parts in zip(known, masks, strict=True)]
         helds = [seeds[parts[number]] for seeds, parts in zip(known, masks, strict=True)]
         many = f" (fold {number + 1} of {config.folds})" if config.folds > 1 else ""
-        note(f"fitting on {count(*rests)} seed pairs, holding out {count(*helds)}{many}")
+        note(f"fitting on {n_pairs(*rests)} seed pairs, holding out {n_pairs(*helds)}{many}")
         fitted = fit(pairs, rests, [next(one) for one in spaces], config, reserved=helds)
         for own, one, held, seeds in zip(views, fitted, helds, known, strict=True):
             own.append(held_out_view(one, held, seeds, config))
     refit = not fitted or config.refit or config.folds > 1
     if refit:
-        note(f"fitting on all {count(*known)} seed pairs")
+        note(f"fitting on all {n_pairs(*known)} seed pairs")
         fitted = fit(pairs, known, [next(one) for one in spaces], config)
     for one in fitted:
         if not one.space.settings.get("converged", True):
             note(f"do not trust this space: {one.space.settings['verdict']}")
     return [
         Prepared(
-            one, HeldOutView.joined(own) if own else None, count(seeds), refit, config, pair.absent
+            fitted=one,
+            held_out=HeldOutView.joined(own) if own else None,
+            seeds=n_pairs(seeds),
+            refit=refit,
+            config=config,
+            absent=pair.absent,
         )
         for pair, one, own, seeds in zip(pairs, fitted, views, known, strict=True)
     ]
@@ -277,9 +282,9 @@ def prepare_pairs(
 def prepare_without_seeds(
     pair: LanguagePair, config: Config, known: Pairs = NO_PAIRS, *, space: Space | None = None
 ) -> Prepared:
-    """Fit space, silver pairs and scorers, and score held-out silver pairs to choose weights on.
+    """Fit space, silver pairs and scorers, and score unchecked pairs to choose weights on.
 
-    ``known``: seed pairs too few to hold some out, which the space uses.
+    ``known``: seed pairs for the space, too few to hold some out.
     """
     config = config if config.n_aug else config.replace(n_aug=SILVER_PAIRS)
     if space is None:
@@ -297,8 +302,8 @@ def prepare_without_seeds(
     if len(held):  # scored by a new map and new scorers that never see their words
         apart = ~np.isin(silver[:, 0], held[:, 0]) & ~np.isin(silver[:, 1], held[:, 1])
         rest = silver[apart]
-        note(f"choosing on {count(held)} pairs of two views: fitting on {len(rest)} silver pairs")
-        # The rest are all the positives there are: no more are mined.
+        note(f"choosing on {n_pairs(held)} pairs of two views: fitting on {len(rest)} silver pairs")
+        # The rest are the only positives: no more are mined.
         second = {k: v for k, v in config.space_settings.items() if k == "encoder"}
         second |= fixed_weights(space)
         again = config.replace(
@@ -311,8 +316,16 @@ def prepare_without_seeds(
         (without,) = fit([pair], [rest], [fit_space(pair, rest, again)], again, reserved=[held])
         view = held_out_view(without, held, held, again)
     tried = space.settings.get("tried", [])
-    found = {"tried": tried, "silver_pairs": len(silver), "chosen_on": len(held)}
-    return Prepared(fitted, view, count(known), True, config, absent, {"unsupervised": found})
+    facts = {"tried": tried, "silver_pairs": len(silver), "chosen_on": len(held)}
+    return Prepared(
+        fitted=fitted,
+        held_out=view,
+        seeds=n_pairs(known),
+        refit=True,
+        config=config,
+        absent=absent,
+        notes={"unsupervised": facts},
+    )
 
 
 def neighbours_in_two_views(
@@ -320,8 +333,8 @@ def neighbours_in_two_views(
 ) -> tuple[Pairs, tuple[Absent, Absent]]:
     """Mutual neighbours of frequent words in space and encoder together, drawn at random.
 
-    Held-out pairs of this kind are easy: words that have no mutual neighbour are not among them.
-    So the share of such words on each side counts as words without a translation.
+    Such pairs are easy, as words without a mutual neighbour are not among them. So the share of
+    these words on each side counts as words without a translation.
     """
     if config.holdout == 0:
         return NO_PAIRS, (Absent(), Absent())
@@ -335,16 +348,16 @@ def neighbours_in_two_views(
         sides = side_by_side([sides, [side.cpu() for side in own]], [1.0, 1.0])
     pairs = VecMap().mutual(*sides).numpy()
     order = np.random.default_rng(config.split_seed).permutation(len(pairs))
-    found: Pairs = pairs[order[: max(1, round(config.holdout * silver))]]
+    found = pairs[order[: max(1, round(config.holdout * silver))]]
     alone = [1 - len(pairs) / len(side) for side in sides]
     return found, (Absent.of_share(alone[0]), Absent.of_share(alone[1]))
 
 
-# -- what is asked for ----------------------------------------------------------------------------
+# -- checks of the configuration ------------------------------------------------------------------
 
 
 def check_config(config: Config, *, needs_space: bool = True) -> None:
-    """Raise before anything is computed: settings that contradict each other, what is not there."""
+    """Raise ``InputError`` for settings that contradict each other, and for what is missing."""
     check_scorers(config.scorers)
     if config.mixing_weight is not None and len(config.scorers) != 1:
         raise InputError(
@@ -360,7 +373,7 @@ def check_config(config: Config, *, needs_space: bool = True) -> None:
 
 
 def make_aligner(config: Config) -> Aligner:
-    """The space method of the configuration, in the mode that fits its preset."""
+    """The aligner of the configuration, in the mode for its preset."""
     kind = aligner_class(config.space)
     mode = config.space_mode or kind.usual_mode(config.preset)
     settings = {"device": config.device, **config.space_settings}
@@ -370,7 +383,7 @@ def make_aligner(config: Config) -> Aligner:
 
 
 def start_config(config: Config, init: str) -> Config:
-    """The configuration of a space without seeds that begins with ``init`` (auto: its own way)."""
+    """The configuration of a space without seeds that starts from ``init`` (auto: its default)."""
     settings = config.space_settings if init == AUTO else {**config.space_settings, "init": init}
     return config.replace(space_mode="unsupervised", space_settings=settings)
 
@@ -379,9 +392,9 @@ def start_config(config: Config, init: str) -> Config:
 
 
 def seed_pairs(pair: LanguagePair, seeds: Lexicon) -> Pairs:
-    """The seed pairs in both vocabularies as indices; too few to hold some out raise."""
+    """The seed pairs in both vocabularies as indices; raises if too few to hold some out."""
     known = seed_indices(pair.source, pair.target, seeds)
-    if (found := count(known)) < FEWEST_SEEDS:
+    if (found := n_pairs(known)) < FEWEST_SEEDS:
         raise InputError(
             f"only {found} of {len(seeds)} seed pairs are in both vocabularies; "
             f"training needs at least {FEWEST_SEEDS}"
@@ -389,13 +402,13 @@ def seed_pairs(pair: LanguagePair, seeds: Lexicon) -> Pairs:
     return known
 
 
-def count(*pairs: Pairs) -> int:
+def n_pairs(*pairs: Pairs) -> int:
     """Number of distinct pairs in each array, summed."""
     return sum(len(np.unique(part, axis=0)) for part in pairs)
 
 
 def held_out_masks(seeds: Pairs, config: Config) -> Masks:
-    """Which seed pairs are held out in each fold; none if λ is fixed and nothing is held out."""
+    """Masks of the seed pairs held out in each fold; none if nothing is held out."""
     if config.folds <= 1 and config.holdout == 0:
         return []
     share = 1 / config.folds if config.folds > 1 else config.holdout
@@ -434,24 +447,17 @@ def fit(
 
 def fit_spaces(pair: LanguagePair, seeds: Pairs, held: Masks, config: Config) -> Iterator[Space]:
     """A space without each held-out part of the seeds, then one with all of them."""
-    spaces = make_aligner(config).fit_folds(
-        pair.source, pair.target, seeds, held, work=pair.work, k_csls=config.k_csls
-    )
-    for space in spaces:
-        space.use_k_csls(config.k_csls)
-        yield space
+    how: dict[str, Any] = {"work": pair.work, "k_csls": config.k_csls}
+    return make_aligner(config).fit_folds(pair.source, pair.target, seeds, held, **how)
 
 
 def fit_space(pair: LanguagePair, seeds: Pairs | None, config: Config) -> Space:
-    space = make_aligner(config).fit_cached(
-        pair.source, pair.target, seeds, work=pair.work, k_csls=config.k_csls
-    )
-    space.use_k_csls(config.k_csls)
-    return space
+    how: dict[str, Any] = {"work": pair.work, "k_csls": config.k_csls}
+    return make_aligner(config).fit_cached(pair.source, pair.target, seeds, **how)
 
 
 def find_space(pair: LanguagePair, config: Config, seeds: Pairs = NO_PAIRS) -> Space:
-    """A space from no seeds or a few; one that does not hold up raises ``BlicerError``."""
+    """A space from few seeds or none; raises ``BlicerError`` if it did not converge."""
     if "unsupervised" not in aligner_class(config.space).presets:
         raise InputError(f"{config.space} needs seed pairs; without any take twoview or vecmap")
     with warnings.catch_warnings():
@@ -472,7 +478,7 @@ def training_pairs(
     reserved: Pairs = NO_PAIRS,
     wrong: Pairs = NO_PAIRS,
 ) -> TrainingPairs:
-    """Positives and hard negatives (docs/method.md §2); notes what was dropped."""
+    """Positives and hard negatives (docs/method.md §2), with a note on what was dropped."""
     space.use_k_csls(config.k_csls)
     pairs = build_pairs(space.retriever, seeds, config, reserved=reserved, wrong=wrong)
     for line in pairs.report.lines():
@@ -487,7 +493,7 @@ def fit_scorers(
     config: Config,
     reranker: Reranker | None,
 ) -> list[Scorer]:
-    """The configuration's scorers, fitted; ``reranker`` is the trained cross-encoder if needed."""
+    """The configuration's scorers, fitted; ``reranker``: the trained cross-encoder, if needed."""
     from blicer.scorers.cross_encoder import CrossEncoderScorer, Untuned
 
     scorers: list[Scorer] = []
@@ -554,29 +560,39 @@ def train_reranker(
 def held_out_view(fitted: Fitted, held: Pairs, everything: Pairs, config: Config) -> HeldOutView:
     """Score held-out words in both directions with what was fitted without them.
 
-    A word that ``everything`` has other translations of is left out: those were trained on.
+    Words of which ``everything`` has other translations are left out, as those were trained on.
     """
     views = []
     for reverse in (False, True):
         pairs, known = (held[:, ::-1], everything[:, ::-1]) if reverse else (held, everything)
-        words, golds = queries(pairs)
-        every = dict(zip(*queries(known), strict=True))
+        words, golds = queries_with_golds(pairs)
+        every = dict(zip(*queries_with_golds(known), strict=True))
         whole = [at for at, word in enumerate(words) if len(every[word]) == len(golds[at])]
         scores = score_candidates(
-            *(fitted.space, fitted.scaling, fitted.scorers, words[whole], config.n_cand),
+            fitted.space,
+            fitted.scaling,
+            fitted.scorers,
+            words[whole],
+            config.n_cand,
             reverse=reverse,
         )
         golds = [golds[at] for at in whole]
-        marks, backward = gold_marks(scores, golds), np.full(len(whole), reverse)
-        asked = (scores.queries, scores.indices, backward, golds)
-        views.append(HeldOutView(scores.parts, marks, *asked))
+        view = HeldOutView(
+            parts=scores.parts,
+            is_gold=gold_marks(scores, golds),
+            queries=scores.queries,
+            candidates=scores.indices,
+            backward=np.full(len(whole), reverse),
+            golds=golds,
+        )
+        views.append(view)
     return HeldOutView.joined(views)
 
 
 def choose(view: HeldOutView | None, config: Config, *, checked: bool = True) -> Mixture:
-    """Mixing weights from held-out words alone, or the fixed λ.
+    """Mixing weights chosen on held-out words, or the fixed λ.
 
-    ``checked``: whether the held-out pairs are seeds, not the space's own findings.
+    ``checked``: whether the held-out pairs are seeds, not pairs of the space itself.
     """
     names = [CSLS, *config.scorers]
     lam = config.mixing_weight
@@ -601,9 +617,9 @@ def fit_confidence(
     *,
     checked: bool = True,
 ) -> Calibration:
-    """The calibration of held-out words, which counts in how often words have no translation.
+    """The calibration by held-out words, which allows for words without a translation.
 
-    ``checked``: whether the held-out pairs are seeds, not the space's own findings.
+    ``checked``: whether the held-out pairs are seeds, not pairs of the space itself.
     """
     scored = mixture.scored(view)
     fitted = calibrate(scored, view.is_gold, absent, seed=seed)

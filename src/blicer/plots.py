@@ -1,6 +1,6 @@
-"""Pictures by matplotlib, as SVG: of evaluations, the demonstration and benchmark reports.
+"""Plots as SVG by matplotlib: of evaluations, the demonstration and benchmark reports.
 
-The ground is transparent and all colours are in the middle of the scale, so that a picture shows
+The background is transparent and all colours are of medium brightness, so that a picture is legible
 on white and on black.
 """
 
@@ -70,7 +70,7 @@ def curves(
 
 
 def reliability(bins: Sequence[tuple[float, float, int]], title: str) -> str:
-    """(stated confidence, share right, words) as dots; on the dashed line the two agree."""
+    """Dots of (stated confidence, share right, words), and the diagonal."""
     stated, right, words = np.array(sorted(bins)).T * [[100], [100], [1]]
 
     def draw(axes: Any) -> None:
@@ -83,11 +83,11 @@ def reliability(bins: Sequence[tuple[float, float, int]], title: str) -> str:
 
 
 def risk_coverage(lines: Mapping[str, Any], title: str, *, promised: bool = True) -> str:
-    """Precision of the words that are answered, surest first, by their share.
+    """Precision by coverage, surest words first.
 
-    ``lines``: for each name the rows of coverage, precision and confidence (fractions) that
-    ``DirectionResult.risk_coverage`` holds. A dot shows where the mean confidence of the answered
-    words promises 95 %, unless ``promised`` is false: then the third column is not a confidence.
+    ``lines``: by name, rows of coverage, precision and confidence (fractions), as in
+    ``DirectionResult.risk_coverage``. A dot shows where the mean confidence of the answered words
+    promises 95 %, unless ``promised`` is false: then the third column is not a confidence.
     """
 
     def draw(axes: Any) -> None:
@@ -131,7 +131,7 @@ def _line(axes: Any, xs: Any, ys: Any, style: str, label: str, **look: Any) -> N
 
 
 def _svg(draw: Callable[[Any], None], title: str, across: str, up: str) -> str:
-    # Text stays text, names are never read as formulas, the same picture is the same file.
+    # Keep text as text, do not parse formulas, and make equal pictures equal files.
     chosen = {"svg.fonttype": "none", "svg.hashsalt": "blicer", "text.parse_math": False}
     with matplotlib.rc_context(chosen), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a glyph that the measuring font lacks

@@ -17,7 +17,7 @@ from rich import progress as rich
 from rich.console import Console
 
 SHOW_AFTER_SECONDS = 1.0
-_STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 console = Console(stderr=True, highlight=False)
 _enabled = hasattr(sys, "ps1")  # somebody is typing
@@ -40,21 +40,18 @@ def enable(on: bool = True) -> None:
 
 
 def printable(text: str) -> str:
-    """The text with what would steer a terminal, or turn its writing round, written out.
-
-    Words come from files of strangers.
-    """
-    return _STEERING.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    """The text with control and bidirectional characters escaped, as it may come from any file."""
+    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def note(message: str) -> None:
-    """Print something that the user should know (what was dropped, what was chosen)."""
+    """Print a note for the user, such as what was dropped or chosen."""
     if _enabled:
         console.print(printable(message), markup=False, soft_wrap=True)
 
 
 class Task:
-    """A running piece of work; ``advance`` it and set its ``status``."""
+    """One piece of work and its progress bar."""
 
     def __init__(self, label: str, total: int | None) -> None:
         self.done, self._started = 0, time.monotonic()
@@ -65,7 +62,7 @@ class Task:
         waited = time.monotonic() - self._started
         if not (_enabled and console.is_terminal) or waited < SHOW_AFTER_SECONDS:
             return
-        # Of tasks inside tasks only one shows its bar.
+        # Nested tasks share one bar: that of the task that shows it first.
         if not any(bar.visible and bar.id != self.row for bar in _bars.tasks):
             _bars.start()
             _bars.update(self.row, completed=self.done, visible=True, status=status)

@@ -22,7 +22,7 @@ def logistic_regression(
     spread[spread < 1e-12] = 1.0
     design = np.column_stack([np.ones(len(x)), (x - mean) / spread])
     penalty = np.diag([0.0, *[ridge] * x.shape[1]])
-    # Half a count on either side keeps the intercept finite when all answers are right or wrong.
+    # Half a count on either side keeps the intercept finite if all answers are right, or all wrong.
     rate = (w @ y + 0.5) / (w.sum() + 1.0)
     beta = np.zeros(design.shape[1])
     beta[0] = np.log(rate / (1 - rate))

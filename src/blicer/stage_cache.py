@@ -1,6 +1,6 @@
-"""On-disk caches, keyed by a hash of all inputs: of pipeline stages, and of arrays.
+"""On-disk caches of pipeline stages and of arrays, keyed by a hash of all inputs.
 
-The same work is never done twice: not after a kill, not by another run that shares the folder.
+So work is not repeated after a kill, nor by other runs that share the folder.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from blicer.errors import FileError
 from blicer.files import atomic_write, cache_folder, digest
 from blicer.progress import note
 
-FOLDERS_KEPT = 10  # of each kind in the user's cache, the last used
-_CHECK = 32  # digits of the hash that a file of arrays begins with
+FOLDERS_KEPT = 10  # of each kind in the user's cache: the last used
+_CHECK = 32  # digits of the hash at the beginning of a file of arrays
 
-# Names of stages, with the files that stand beside them (checkpoints, temporary folders).
+# Names of stages, and of the files beside them (checkpoints, temporary folders).
 _STAGE = re.compile(r"\.?(?:(?:space|rounds|reranker|c2)-)?[0-9a-f]{16,24}(?:\..*)?")
 
 
@@ -36,9 +36,9 @@ def stage_folder(work: Path, kind: str, *inputs: Any) -> Path:
 
 
 def work_folder(output: str | Path) -> Path:
-    """``<output>.work``, where the stages of unfinished work are cached.
+    """``<output>.work``, which caches the stages of an unfinished run.
 
-    The caller removes it at the end, so a folder of that name with anything else in it raises.
+    The caller deletes it at the end, so this raises if the folder has anything else in it.
     """
     output = Path(output).absolute()  # "." has no name
     folder = output.with_name(f"{output.name}.work")
@@ -68,7 +68,7 @@ def log_stages() -> Iterator[list[Path]]:
 
 @contextmanager
 def stage(folder: Path | None) -> Iterator[None]:
-    """Wrap the computing, or the loading, of a stage; ``log_stages`` records it."""
+    """Wrap computing or loading a stage, so that ``log_stages`` records it."""
     yield
     log = _LOG.get()
     if log is not None and folder is not None:
@@ -76,9 +76,9 @@ def stage(folder: Path | None) -> Iterator[None]:
 
 
 class ArrayCache:
-    """Arrays by name, in the user's cache folder: whole and as they were saved, or absent.
+    """Arrays by name in the user's cache folder; damaged files count as absent.
 
-    ``key`` is the hash of all that the arrays depend on. Several processes may share the folder.
+    ``key``: hash of all that the arrays depend on. Several processes may share the folder.
     """
 
     def __init__(self, kind: str, key: str) -> None:
@@ -92,7 +92,7 @@ class ArrayCache:
     ) -> dict[str, NDArray[Any]]:
         """The first ``count`` rows of the arrays of this name.
 
-        ``compute(start, stop)`` gives those that were never asked for, which are kept then.
+        ``compute(start, stop)`` returns the rows that are not cached yet; they are then cached.
         """
         arrays = self._load(name)
         ready = min(map(len, arrays.values()), default=0)
@@ -104,7 +104,7 @@ class ArrayCache:
         return {key: one[:count] for key, one in arrays.items()}
 
     def _load(self, name: str) -> dict[str, NDArray[Any]]:
-        """No arrays if there are none, or if the file is damaged."""
+        """The cached arrays; none if the file is missing or damaged."""
         try:
             content = (self.folder / name).read_bytes()
             os.utime(self.folder)
@@ -119,7 +119,7 @@ class ArrayCache:
         return arrays
 
     def _save(self, name: str, arrays: dict[str, NDArray[Any]]) -> None:
-        """A folder that cannot be written to is said once."""
+        """Notes only once that the folder cannot be written."""
         if not self.usable:
             return
         content = save({key: np.ascontiguousarray(one) for key, one in arrays.items()})

@@ -15,14 +15,14 @@ TEMPLATES = {f"T{number}": text for number, text in enumerate(_ALL, start=1)}
 
 @dataclass(frozen=True)
 class Template:
-    """A text with ``[w]`` for the word and, if wanted, ``[L]`` for its language's own name."""
+    """A text with ``[w]`` for the word and optionally ``[L]`` for its language's own name."""
 
     name: str  # T1 … T16, or the text itself
     text: str
 
     @classmethod
     def parse(cls, template: str | Template) -> Template:
-        """One of ``T1`` … ``T16``, or a text of the user's own."""
+        """A template by its name (``T1`` … ``T16``) or its text."""
         if isinstance(template, Template):
             return template
         name = str(template).strip().upper()
@@ -47,6 +47,6 @@ class Template:
         return "[L]" in self.text
 
     def fill_all(self, words: Iterable[str], language_name: str = "") -> list[str]:
-        """The text of each word. Slots are filled once: a word ``[L]`` stays ``[L]``."""
+        """The text of each word; a slot inside a word is not filled."""
         around = [part.replace("[L]", language_name) for part in self.text.split("[w]")]
         return [word.join(around) for word in words]

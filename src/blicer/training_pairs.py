@@ -1,6 +1,6 @@
 """The cross-encoder's training set: positives, hard negatives, labels (docs/method.md §1 and §2).
 
-Words are indices here; ``TrainingPairs.examples`` turns them into the texts that the model reads.
+Words are indices here; ``TrainingPairs.examples`` turns them into the texts for the model.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
+from numpy.typing import ArrayLike, NDArray
 
 from blicer.config import Config
 from blicer.errors import InputError
@@ -27,8 +27,8 @@ from blicer.templates import Template
 if TYPE_CHECKING:
     from blicer.neighbours.retriever import Retriever
 
-Floats = npt.NDArray[np.float32]
-Integers = npt.NDArray[np.int64]
+Singles = NDArray[np.float32]
+Ints = NDArray[np.int64]
 
 KINDS = ("seed", "silver", "negative")
 SEED, SILVER, NEGATIVE = range(len(KINDS))
@@ -39,12 +39,12 @@ _NO_SPREAD = 1e-6
 
 @dataclass(frozen=True)
 class Scaling:
-    """``slope * score + intercept``; kept with the model and applied to test scores unclipped."""
+    """``slope * score + intercept``; saved with the model; scores are not clipped."""
 
     slope: float
     intercept: float
 
-    def __call__(self, scores: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    def __call__(self, scores: ArrayLike) -> NDArray[np.float64]:
         return self.slope * np.asarray(scores, dtype=np.float64) + self.intercept
 
     def to_dict(self) -> dict[str, float]:
@@ -58,12 +58,12 @@ class Scaling:
         return cls(slope, intercept)
 
 
-def fit_scaling(*pool: npt.NDArray[np.floating[Any]]) -> Scaling:
-    """The map that takes the least score of the pool to 0 and the greatest to 1.
+def fit_scaling(*pool: NDArray[np.floating[Any]]) -> Scaling:
+    """The map that takes the lowest score of the pool to 0 and the highest to 1.
 
-    The pool is every positive's score and those of its nearest neighbours on both sides, before
-    the delta cut. When all its scores are equal there is no such map; then scores keep their
-    differences and the common one becomes 0.5, which says neither yes nor no.
+    The pool has the scores of every positive and of its nearest neighbours on both sides, before
+    the delta cut. If they are all equal, scores are only shifted, so that the common one becomes
+    0.5.
     """
     scores = np.concatenate([np.asarray(part, dtype=np.float64).ravel() for part in pool])
     if bad := int(np.count_nonzero(~np.isfinite(scores))):
@@ -80,12 +80,12 @@ def fit_scaling(*pool: npt.NDArray[np.floating[Any]]) -> Scaling:
 
 @dataclass(frozen=True)
 class Examples:
-    """What the model is shown: two texts, the label, and how much the example counts."""
+    """Training examples: two texts, the label and the weight of each."""
 
     left: list[str]
     right: list[str]
-    labels: Floats
-    weights: Floats
+    labels: Singles
+    weights: Singles
 
     def __len__(self) -> int:
         return len(self.left)
@@ -103,7 +103,7 @@ class Examples:
 
 @dataclass(frozen=True)
 class PairsReport:
-    """What went into the training set and what was left out, with the reason."""
+    """Counts of what is in the training set, and of what was left out and why."""
 
     seeds: int  # distinct seed pairs, in both vocabularies
     seeds_repeated: int
@@ -129,13 +129,13 @@ class PairsReport:
 class TrainingPairs:
     """Distinct pairs, positives first (seeds, then silver); one row in each array per pair."""
 
-    source: Integers
-    target: Integers
-    score: Floats  # CSLS
-    scaled: Floats  # CSLS in [0, 1]
-    label: Floats
-    kind: npt.NDArray[np.int8]  # SEED, SILVER or NEGATIVE
-    weight: Integers  # how often the pair appears in each order
+    source: Ints
+    target: Ints
+    score: Singles  # CSLS
+    scaled: Singles  # CSLS in [0, 1]
+    label: Singles
+    kind: NDArray[np.int8]  # SEED, SILVER or NEGATIVE
+    weight: Ints  # how often the pair appears in each order
     scaling: Scaling
     report: PairsReport
 
@@ -143,14 +143,14 @@ class TrainingPairs:
         return len(self.source)
 
     @property
-    def is_positive(self) -> npt.NDArray[np.bool_]:
+    def is_positive(self) -> NDArray[np.bool_]:
         return np.not_equal(self.kind, NEGATIVE)
 
     @property
-    def is_of_seeds(self) -> npt.NDArray[np.bool_]:
+    def is_of_seeds(self) -> NDArray[np.bool_]:
         """All but silver pairs, and negatives that share a word with these but with no seed."""
 
-        def shares_word(kind: int) -> npt.NDArray[np.bool_]:
+        def shares_word(kind: int) -> NDArray[np.bool_]:
             own = np.equal(self.kind, kind)
             return np.isin(self.source, self.source[own]) | np.isin(self.target, self.target[own])
 
@@ -168,8 +168,8 @@ class TrainingPairs:
     ) -> Examples:
         """Every pair in both orders, each word with its own language's name in both.
 
-        ``repeat`` writes a pair as often as it counts, as the paper does; without it each order
-        of a pair is there once, and its weight says how much it counts.
+        ``repeat``: repeat each pair as often as it counts, as the paper does; otherwise each order
+        of a pair is there once, with a weight.
         """
         template = Template.parse(template)
         source = _texts(source_words, self.source, template, names[0])
@@ -187,18 +187,18 @@ class TrainingPairs:
 
 def build_pairs(
     retriever: Retriever,
-    seeds: npt.ArrayLike | None,
+    seeds: ArrayLike | None,
     config: Config,
     *,
-    reserved: npt.ArrayLike | None = None,
-    wrong: npt.ArrayLike | None = None,
+    reserved: ArrayLike | None = None,
+    wrong: ArrayLike | None = None,
 ) -> TrainingPairs:
     """The whole training set of one language pair.
 
-    ``seeds`` are (n, 2) word indices (``Lexicon.indices``); None or none of them trains on silver
-    pairs alone. ``reserved`` are seeds held out for later choices: none of them is a negative, and
-    no silver pair contains a word of theirs. ``wrong`` are pairs known to be wrong: negatives
-    however far they are, and never silver.
+    ``seeds``: (n, 2) word indices (``Lexicon.indices``); without any, only silver pairs are
+    positives. ``reserved``: seeds held out for later choices; none of them is a negative, and no
+    silver pair shares a word with them. ``wrong``: pairs known to be wrong, which are negatives
+    however far apart, and never silver.
     """
     n_source, n_target = retriever.source.shape[0], retriever.target.shape[0]
     given = as_pairs(seeds, n_source, n_target)
@@ -257,10 +257,8 @@ def build_pairs(
     )
 
 
-def nearest_neighbours(
-    retriever: Retriever, positives: Pairs, n_neg: int
-) -> tuple[Integers, Floats]:
-    """Of each positive (x, y): x with its n_neg nearest targets but y, y with its nearest sources.
+def nearest_neighbours(retriever: Retriever, positives: Pairs, n_neg: int) -> tuple[Ints, Singles]:
+    """For each positive (x, y): x with its n_neg nearest targets except y, and y likewise.
 
     Returns pairs (positives, neighbours, 2) and their CSLS (positives, neighbours).
     """
@@ -272,16 +270,16 @@ def nearest_neighbours(
     return np.hstack([forward, backward]), np.hstack([target_scores, source_scores])
 
 
-def polarise(scaled: npt.ArrayLike, is_positive: npt.NDArray[np.bool_], alpha: float) -> Floats:
+def polarise(scaled: ArrayLike, is_positive: NDArray[np.bool_], alpha: float) -> Singles:
     """Labels: ``a z - a + 1`` for positives and ``a z`` for negatives, clipped to [0, 1]."""
     shift = np.where(is_positive, 1.0 - alpha, 0.0)
     return np.clip(alpha * np.asarray(scaled) + shift, 0.0, 1.0).astype(np.float32)
 
 
 def _texts(
-    words: Sequence[str], indices: Integers, template: Template, name: str
-) -> npt.NDArray[np.object_]:
-    """The text of each indexed word; the template is filled once per distinct word."""
+    words: Sequence[str], indices: Ints, template: Template, name: str
+) -> NDArray[np.object_]:
+    """The text of each indexed word; the template is filled once for each distinct word."""
     distinct, row = np.unique(indices, return_inverse=True)
     texts = np.empty(len(distinct), dtype=object)
     texts[:] = template.fill_all((words[index] for index in distinct.tolist()), name)

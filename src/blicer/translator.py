@@ -7,7 +7,6 @@ Candidates come from CSLS, every scorer scores them, and the mixed score ranks t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property, partial
 from numbers import Integral, Real
 from pathlib import Path
@@ -16,65 +15,45 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from blicer import induction
+from blicer import __version__
 from blicer.align.space import Space
 from blicer.calibration import Calibration, doubts
-from blicer.config import MOST
+from blicer.config import MOST, part_of
 from blicer.crossencoder.scoring import best_first
+from blicer.dictionary import About, Dictionary, Entry, merged
 from blicer.errors import FileError, InputError
-from blicer.expressions import PART_TRANSLATIONS, parts_of
-from blicer.files import atomic_folder, check_replaceable, read_marker, write_marker
+from blicer.files import atomic_folder, check_replaceable, digest, read_marker, write_marker
 from blicer.forms import Forms
 from blicer.lexicon import Lexicon, find_in_any_case
 from blicer.mixing import CSLS, Mixture, pair_words, score_candidates
-from blicer.scorers import Scorer, load_scorer, save_scorers
+from blicer.progress import task
+from blicer.scorers import Scorer, load_scorer, save_scorers, scorer_states
+from blicer.stage_cache import ArrayCache
 from blicer.training_pairs import Scaling
 from blicer.translations import (
-    Candidate,
+    PART_TRANSLATIONS,
+    Ranking,
     Translation,
     composed,
-    given_in,
-    lemmas,
+    grouped_by_lemma,
+    known_translations,
+    parts_of,
     seeds_first,
 )
 
 if TYPE_CHECKING:
-    from blicer.dictionary import Dictionary
     from blicer.embeddings import Embeddings
+
+__all__ = ["Ranking", "Translator"]
 
 FORMAT, VERSION = "blicer-translator", 2
 DESCRIPTION = "translator.json"
 
 QUERIES_AT_ONCE = 512
+CACHED_BLOCK = 512  # words a file of cached rankings
 MOST_CANDIDATES = 100_000  # of a word, in a file
 _UNCALIBRATED = "this translator has no calibration"
 _TRAIN_AGAIN = "train it with held-out seeds (holdout above 0)"
-
-
-@dataclass(frozen=True)
-class Ranking:
-    """Reranked candidates, best first; arrays are (queries, candidates)."""
-
-    indices: NDArray[np.int64]
-    scores: NDArray[np.float64]
-    confidence: NDArray[np.float64] | None
-    parts: NDArray[np.float64]
-    """(queries, candidates, scores): every score, in the mixture's order; 0 if of weight 0."""
-    here: NDArray[np.float64] | None = None
-    """(queries,): the chance that the other vocabulary has a translation at all."""
-
-    def chances(self) -> list[float | None]:
-        """``here`` of each query, None without calibration."""
-        found: list[float | None] = [None] * len(self.indices)
-        return found if self.here is None else self.here.tolist()
-
-    def candidates(self, language: Embeddings) -> Iterator[list[Candidate]]:
-        """All candidates of each query, words of ``language``."""
-        for row, best in enumerate(self.indices.tolist()):
-            scores = self.scores[row].tolist()
-            sure = [None] * len(best) if self.confidence is None else self.confidence[row].tolist()
-            found = zip(best, scores, sure, strict=True)
-            yield [Candidate(language.words[index], *numbers) for index, *numbers in found]
 
 
 class Translator:
@@ -125,7 +104,7 @@ class Translator:
 
     def rank(self, queries: Any, *, reverse: bool = False) -> Ranking:
         """All candidates of the queries (word indices) by mixed score; ties stay in CSLS order."""
-        # A scorer of weight 0 is not run.
+        # Scorers of weight 0 are not run.
         scorers = [one if self.mixture.weights[one.name] else None for one in self.scorers]
         scores = score_candidates(
             self.space, self.scaling, scorers, queries, self.n_cand, reverse=reverse
@@ -151,7 +130,7 @@ class Translator:
     def gold_ranks(
         self, queries: Any, golds: Sequence[Any], *, reverse: bool = False
     ) -> NDArray[np.int64]:
-        """Rank from 1 of the best gold: among the candidates as reranked, beyond them by CSLS."""
+        """Rank (from 1) of the best gold: among the reranked candidates, beyond them by CSLS."""
         queries = np.asarray(queries, dtype=np.int64)
         ranks: NDArray[np.int64] = np.array(
             self.space.gold_ranks(queries, list(golds), reverse=reverse)
@@ -161,12 +140,12 @@ class Translator:
             ranking = self.rank(queries[part], reverse=reverse)
             for row, candidates in zip(part, ranking.indices, strict=True):
                 found = np.isin(candidates, golds[row])
-                # By rounding, the rank can include a candidate that the list does not.
+                # By rounding, a rank can be within n_cand while the gold is no candidate.
                 ranks[row] = 1 + int(found.argmax()) if found.any() else self.n_cand + 1
         return ranks
 
     def best(self, queries: Any, *, reverse: bool = False) -> NDArray[np.int64]:
-        """Only the best candidate of each query: the same as ``rank`` gives, in less time.
+        """The best candidate of each query, as ``rank`` gives it but faster.
 
         The last scorer, usually the cross-encoder, is run only on pairs that can still win.
         """
@@ -176,7 +155,7 @@ class Translator:
         )
         weights = np.array(list(self.mixture.weights.values()))
         known = base.parts @ weights[: base.parts.shape[2]]
-        if weights[-1] < 0:  # more of the last score would be worse: there is no early exit
+        if weights[-1] < 0:  # early exit needs scores that only add
             return self.rank(queries, reverse=reverse).indices[:, 0]
         last: Any = self.scorers[-1] if self.scorers else None
         in_orders = hasattr(last, "score_parts")
@@ -184,12 +163,9 @@ class Translator:
         def ask(rows: Any, columns: Any, orders: Any) -> NDArray[np.float32]:
             picked = base.indices[rows, columns][:, None]
             words = pair_words(self.space, queries[rows], picked, reverse=reverse)
-            scored: NDArray[np.float32] = (
-                last.score_parts(*words, orders) if in_orders else last.score(*words)
-            )
-            return scored
+            return last.score_parts(*words, orders) if in_orders else last.score(*words)
 
-        # The two orders of a cross-encoder are scored apart, each for half the weight.
+        # The two orders of a cross-encoder are separate parts, each of half the weight.
         orders = 2 if in_orders else 1
         shares = [float(weights[-1]) / orders] * orders if self.scorers else []
         return base.indices[np.arange(len(queries)), best_first(known, shares, ask)]
@@ -205,9 +181,9 @@ class Translator:
     def translate(
         self, words: str | Sequence[str], k: int = MOST, **options: Any
     ) -> Translation | list[Translation]:
-        """Translate a word, or words in their order.
+        """Translate a word, or several in order.
 
-        ``k``: translations a word at most. ``options``: see ``translate_stream``.
+        ``k``: the most translations a word. ``options``: see ``translate_stream``.
         """
         found = list(
             self.translate_stream([words] if isinstance(words, str) else words, k, **options)
@@ -224,14 +200,15 @@ class Translator:
         seeds_as_evidence: bool = False,
         rank: Callable[[list[int]], Ranking] | None = None,
     ) -> Iterator[Translation]:
-        """Translate some hundred words at a time, in order.
+        """Translate words in order, some hundred at a time.
 
-        ``reverse``: from target to source. ``min_confidence``: leave out translations less sure
-        than this; by default the best is given, and others that are likely right.
-        ``seeds_as_evidence``: the model may overrule the seeds it was trained on; by default they
-        come first, as given. Forms of one lemma count as one translation. An expression that is not
-        in the vocabulary is composed of its parts if they are (``expressions.compose``).
-        ``rank``: gives the rankings of rows; by default the method.
+        ``reverse``: from target to source. ``min_confidence``: leave out translations of lower
+        confidence; by default the best one is given, and others that are likely right.
+        ``seeds_as_evidence``: let the model overrule the seeds; by default they come first.
+        ``rank``: function that ranks candidates; by default the method ``rank``.
+
+        Forms of one lemma count as one translation. An expression outside the vocabulary is
+        composed of the translations of its parts (``translations.compose``).
         """
         rank = rank or partial(self.rank, reverse=reverse)
         self.check_request(words, k, min_confidence)
@@ -248,11 +225,11 @@ class Translator:
             ranking = rank([rows[word] for word in some if word in rows])
             answers = zip(ranking.candidates(offered), ranking.chances(), strict=True)
             for word in some:
-                bad = given_in(wrong, word)
+                bad = known_translations(wrong, word)
                 candidates, here = next(answers) if word in rows else ([], None)
                 found = [one for one in candidates if one.word not in bad]
-                given = [] if seeds_as_evidence else given_in(known, word)
-                every = lemmas(seeds_first(given, found), len(given), forms)
+                given = [] if seeds_as_evidence else known_translations(known, word)
+                every = grouped_by_lemma(seeds_first(given, found), len(given), forms)
                 of_parts = not every and bool(parts := parts_of(word))
                 if of_parts:
                     options: Any = {"reverse": reverse, "seeds_as_evidence": seeds_as_evidence}
@@ -274,9 +251,9 @@ class Translator:
         return Forms(self.target)
 
     def confidence_for(self, precision: float) -> float:
-        """The least confidence whose entries together are right that often (``--at-precision``).
+        """The least confidence of entries with this precision together (``--at-precision``).
 
-        It is set on held-out words; a precision that cannot be promised raises ``InputError``.
+        It is measured on held-out words; raises ``InputError`` if the precision is out of reach.
         """
         if not 0.0 < precision < 1.0:
             raise InputError(
@@ -292,7 +269,7 @@ class Translator:
         return self.calibration.reliability.threshold(precision)
 
     def check_request(self, words: Sequence[str], k: int, min_confidence: float | None) -> None:
-        """Wrong arguments of ``translate`` raise ``InputError``."""
+        """Raise ``InputError`` for wrong arguments of ``translate``."""
         if wrong := [word for word in words if not isinstance(word, str)]:
             raise InputError(f"{wrong[0]!r} is to be translated; expected a word")
         if not isinstance(k, Integral) or k < 1:
@@ -320,13 +297,46 @@ class Translator:
         """The dictionary of the most frequent words.
 
         ``words``: how many (by default all). ``both``: both directions as one dictionary; pairs
-        that are found from both sides come first. ``shard``: I/N, only part I of N of the words.
-        For the others see ``translate_stream``. Scores are kept in the cache folder, so that the
-        same words are never scored twice, not after a kill and not for other options.
+        found in both directions come first. ``shard``: I/N, only part I of N of the words. For the
+        others see ``translate_stream``. Rankings are cached, so the same words are never
+        scored twice, not after a kill and not for another format, threshold or ``k``.
         """
+        self.check_request([], k, min_confidence)
+        if words is not None and words < 1:
+            raise InputError(f"words is {words}; expected 1 or more, or None for all")
+        if both and reverse:
+            raise InputError("a dictionary of both directions has no reverse: ask for either")
+        if both and shard != "1/1":
+            raise InputError("both directions in parts do not fit together: make each on its own")
         how: Any = {"min_confidence": min_confidence, "seeds_as_evidence": seeds_as_evidence}
-        how |= {"reverse": reverse, "both": both, "shard": shard}
-        return induction.induce(self, Ranking, words, k, **how)
+        if both:
+            return merged(*(self.induce(words, k, reverse=back, **how) for back in (False, True)))
+        side = self.target if reverse else self.source
+        asked = side.words[: len(side) if words is None else words]
+        blocks = part_of(-(-len(asked) // CACHED_BLOCK), shard)  # whole ones: they are files
+        vocabulary = asked[CACHED_BLOCK * blocks.start : CACHED_BLOCK * blocks.stop]
+        cache, entries = ranking_cache(self), []
+
+        def rank(queries: list[int]) -> Ranking:
+            if not queries:
+                return self.rank(queries, reverse=reverse)
+            return rank_cached(self, cache, queries, reverse=reverse)
+
+        with task("translating", len(vocabulary)) as running:
+            for answer in self.translate_stream(vocabulary, k, reverse=reverse, rank=rank, **how):
+                running.advance()
+                entries += [
+                    Entry(answer.word, c.word, c.confidence, c.score, place, c.seed, c.forms)
+                    for place, c in enumerate(answer.candidates, start=1)
+                ]
+        about = provenance(self).reverse() if reverse else provenance(self)
+        found = Dictionary(entries, about, asked=len(vocabulary))
+        forms = self.target_forms if reverse else self.source_forms
+        elsewhere = set(asked) - set(vocabulary)  # headwords of the other parts
+        found.inflected = {
+            form: head for form, head in forms.of(found.words).items() if form not in elsewhere
+        }
+        return found
 
     # -- saving and loading --------------------
 
@@ -390,3 +400,51 @@ def _candidates(count: Any) -> int:
 def read_translator(folder: Path) -> dict[str, Any]:
     """Content of ``translator.json``; other versions raise ``FileError``."""
     return read_marker(folder, DESCRIPTION, FORMAT, VERSION, "a translator")
+
+
+# -- cached rankings and provenance of induced dictionaries ----------------------------------------
+
+
+def ranking_cache(translator: Translator) -> ArrayCache:
+    """On-disk cache of this translator's rankings, keyed by a hash of all they depend on."""
+    ours = translator.to_dict()
+    settings = [ours[key] for key in ("mixture", "scaling", "calibration", "n_cand")]
+    vectors = [np.asarray(side.vectors) for side in (translator.source, translator.target)]
+    words = ["\n".join(side.words) for side in (translator.source, translator.target)]
+    parts = [__version__, translator.space.k_csls, settings, scorer_states(translator.scorers)]
+    return ArrayCache("scores", digest(parts, *vectors, *words))
+
+
+def rank_cached(
+    translator: Translator, cache: ArrayCache, queries: list[int], *, reverse: bool
+) -> Ranking:
+    """``Translator.rank``; of each block of words, those up to the last one asked are cached."""
+    blocks, places = np.divmod(np.asarray(queries), CACHED_BLOCK)
+    found: dict[str, Any] = {"confidence": None}
+    for block in np.unique(blocks).tolist():
+        first, rows = block * CACHED_BLOCK, blocks == block
+
+        def compute(start: int, stop: int, first: int = first) -> dict[str, NDArray[Any]]:
+            ranking = translator.rank(np.arange(first + start, first + stop), reverse=reverse)
+            return {key: value for key, value in vars(ranking).items() if value is not None}
+
+        name = f"{'backward' if reverse else 'forward'}-{block:06}"
+        for key, values in cache.rows(name, int(places[rows].max()) + 1, compute).items():
+            if found.get(key) is None:
+                found[key] = np.empty((len(queries), *values.shape[1:]), values.dtype)
+            found[key][rows] = values[places[rows]]
+    return Ranking(**found)
+
+
+def provenance(translator: Translator) -> About:
+    """Where a translator's dictionaries come from."""
+    files = translator.details.get("vectors", {}).get("files", ["", ""])
+    sides = zip((translator.source, translator.target), map(Path, files), strict=True)
+    first, second = (f"{path.name or 'unnamed'}, {len(side):,} words" for side, path in sides)
+    return About(
+        translator.source.language or "",
+        translator.target.language or "",
+        vectors=(first, second),
+        seeds=translator.details.get("seeds", len(translator.seeds)),
+        method=f"{translator.space.method}; {translator.mixture}",
+    )

@@ -6,7 +6,7 @@ Classes are imported on first use.
 
 from __future__ import annotations
 
-import importlib
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from blicer.errors import InputError
@@ -33,32 +33,29 @@ __all__ = [
 ]
 
 METHODS = {
-    "twoview": ("two_view", "TwoView"),
-    "procrustes": ("procrustes", "Procrustes"),
-    "vecmap": ("vecmap", "VecMap"),
-    "rcsls": ("rcsls", "RCSLS"),
-    "c1": ("contrastive", "Contrastive"),
-    "c2": ("encoder_mix", "EncoderMix"),
+    "twoview": "blicer.align.two_view:TwoView",
+    "procrustes": "blicer.align.procrustes:Procrustes",
+    "vecmap": "blicer.align.vecmap:VecMap",
+    "rcsls": "blicer.align.rcsls:RCSLS",
+    "c1": "blicer.align.contrastive:Contrastive",
+    "c2": "blicer.align.encoder_mix:EncoderMix",
 }
-"""Name of a method on the command line, its module and its class."""
+"""Name of a method on the command line, and where its class is."""
 
 
 def aligner_class(method: str) -> type[Aligner]:
     """The class of a method, by its name on the command line; unknown names raise InputError."""
     if method not in METHODS:
         raise InputError(f"there is no space {method!r}; expected one of {', '.join(METHODS)}")
-    found: type[Aligner] = __getattr__(METHODS[method][1])
-    return found
+    return resolve_name(METHODS[method])
 
 
 def __getattr__(name: str) -> Any:
-    homes = {kind: module for module, kind in METHODS.values()} | {
-        "Aligner": "base",
-        "Space": "space",
-    }
-    if name not in homes:
+    places = [*METHODS.values(), "blicer.align.base:Aligner", "blicer.align.space:Space"]
+    place = next((place for place in places if place.endswith(f":{name}")), None)
+    if place is None:
         raise AttributeError(f"module 'blicer.align' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"blicer.align.{homes[name]}"), name)
+    return resolve_name(place)
 
 
 def __dir__() -> list[str]:

@@ -1,8 +1,8 @@
 """What every method shares: the ``Aligner`` interface, seeds as indices, linear algebra.
 
-Word matrices are float32 tensors (words, dimensions) that may have millions of rows, so they are
-changed in place, block by block (functions that end in ``_``). Matrices of size (dimensions,
-dimensions) are float64 on the CPU: that costs nothing and saves the small singular values.
+Word matrices are float32 tensors (words, dimensions) that may have millions of rows, so functions
+whose name ends in ``_`` change them in place, block by block. Matrices of size (dimensions,
+dimensions) are float64 on the CPU, which is cheap and keeps small singular values exact.
 """
 
 from __future__ import annotations
@@ -29,30 +29,29 @@ from blicer.encoders.loading import encoder_version
 from blicer.errors import InputError, expect
 from blicer.files import digest
 from blicer.lexicon import Lexicon, check_columns
+from blicer.neighbours.mining import Pairs
 from blicer.progress import note
 from blicer.stage_cache import stage, stage_folder
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-Pairs = NDArray[np.int64]  # (n, 2): source index, target index
 Seeds = Pairs | None  # None in modes that need no seeds
 Masks = Sequence[NDArray[np.bool_]]  # of seeds: parts that are held out
 Folder = Path | None  # None where nothing is kept on disk
-Maps = tuple[Tensor | None, Tensor | None]  # of source and target; None leaves a side as it is
-BLOCK_ROWS = 16_384
+BLOCK_ROWS = 16_384  # rows changed at once, so that temporary copies are small
 PCA_WORDS = 20_000
-FEW = 0.1  # share of usable seed pairs below which the likely reason is reported
+FEW = 0.1  # the likely reason is reported if a smaller share of the seed pairs is usable
 SHOWN = 5  # missing words in a message
-LOOKED_AT = 2000  # words that decide on a script
+LOOKED_AT = 2000  # words that the script is recognised from
 
 
 @dataclass(kw_only=True)
 class Aligner(ABC):
-    """A way to bring two vector sets into one space.
+    """A method that maps two vector sets into one space.
 
-    A subclass is a dataclass whose fields are its hyper-parameters (``setting``), checked in one
-    place. The first line of its docstring is its help text.
+    A subclass is a dataclass whose fields are its hyper-parameters (``setting``), checked on
+    construction. The first line of its docstring is its help text.
     """
 
     method: ClassVar[str]
@@ -68,7 +67,7 @@ class Aligner(ABC):
 
     @classmethod
     def usual_mode(cls, preset: str) -> str:
-        """The mode that goes with a setup of the paper; the seeds of zero-shot are few."""
+        """The mode for a setup of the paper; zero-shot has few seeds."""
         return "semi_supervised" if preset == "zero_shot" else preset
 
     def align(
@@ -82,7 +81,7 @@ class Aligner(ABC):
         """Map both vocabularies into one space.
 
         ``seeds``: word pairs, source first; None for modes that need none. ``work``: a folder
-        where a killed run finds its finished parts again (None: nothing is kept).
+        that caches finished parts, for the same call after a kill (None: no cache).
         """
         check_sides(source, target, seeds)
         pairs = None if seeds is None else seed_indices(source, target, seeds)
@@ -92,7 +91,7 @@ class Aligner(ABC):
     def fit(
         self, source: Embeddings, target: Embeddings, pairs: Seeds, *, work: Folder = None
     ) -> Space:
-        """``align`` with seeds as word indices (n, 2); a repeated pair counts as often."""
+        """``align`` with seeds as word indices (n, 2); a pair listed twice counts twice."""
 
     def fit_cached(
         self,
@@ -103,10 +102,10 @@ class Aligner(ABC):
         work: Folder,
         k_csls: int | None = None,
     ) -> Space:
-        """``fit``, or the space that it made of the same data before, cached in ``work``.
+        """``fit``, cached in ``work`` by a hash of the data and settings.
 
-        ``work``: None caches nothing. ``k_csls``: with it the hubness is cached too, which on
-        large vocabularies takes longer to measure than some maps to fit.
+        ``work``: None caches nothing. ``k_csls``: cache the hubness too, which on large
+        vocabularies takes longer to measure than some maps to fit.
         """
         folder = None if work is None else self.cache_folder(source, target, pairs, work)
         fit = partial(self.fit, source, target, pairs, work=work)
@@ -122,9 +121,9 @@ class Aligner(ABC):
         work: Folder = None,
         k_csls: int | None = None,
     ) -> Iterator[Space]:
-        """For each held-out part of the seeds a space made without it; then one with all seeds.
+        """Yield a space without each held-out part of the seeds, then one with all seeds.
 
-        The arguments are those of ``fit_cached``. Each space is made when it is asked for.
+        The arguments are those of ``fit_cached``. Spaces are fitted one by one, on demand.
         """
         for part in held:
             yield self.fit_cached(source, target, pairs[~part], work=work, k_csls=k_csls)
@@ -137,7 +136,7 @@ class Aligner(ABC):
         sides: tuple[Embeddings, Embeddings],
         k_csls: int | None,
     ) -> Space:
-        """The space in ``folder``, or else what ``fit`` makes, which is then saved there."""
+        """The space saved in ``folder``; if there is none, fit one and save it there."""
         if folder is None:
             return fit()
         with stage(folder):
@@ -159,11 +158,11 @@ class Aligner(ABC):
     def cache_folder(
         self, source: Embeddings, target: Embeddings, pairs: Seeds, work: Path
     ) -> Path:
-        """Where ``fit_cached`` keeps the space of this data."""
+        """Where ``fit_cached`` caches the space of this data."""
         return stage_folder(work, "space", *self.inputs(source, target, pairs))
 
     def inputs(self, source: Embeddings, target: Embeddings, pairs: Seeds) -> list[Any]:
-        """All that a fit depends on, to name cached stages after."""
+        """All that a fit depends on: the key of cached stages."""
         data = digest(source.words, target.words, source.vectors, target.vectors)
         known = None if pairs is None else digest(pairs)
         # Other weights under the same name are another encoder.
@@ -204,8 +203,8 @@ class Aligner(ABC):
         """The hyper-parameters, as given to the constructor."""
         return {name: getattr(self, name) for name in self.setting_names()}
 
-    def needed(self, pairs: Seeds) -> Pairs:
-        """The seed pairs of a mode that cannot do without."""
+    def require_seeds(self, pairs: Seeds) -> Pairs:
+        """The seed pairs; ``InputError`` if there are none in a mode that cannot do without."""
         if pairs is None:
             raise InputError(f"{self.method} in this mode needs seed pairs, and none were given")
         return pairs
@@ -223,17 +222,17 @@ class Aligner(ABC):
 
 
 def check_sides(source: object, target: object, seeds: object = None) -> None:
-    """Arguments that are no vectors and no lexicon raise ``InputError``."""
+    """Raise ``InputError`` unless both sides are ``Embeddings`` and the seeds a ``Lexicon``."""
     for name, side in (("source", source), ("target", target)):
         expect(name, side, Embeddings, hint="blicer.Embeddings.load reads a file")
     expect("seeds", seeds, Lexicon, type(None), hint="blicer.Lexicon.load reads a file")
 
 
 def seed_indices(source: Embeddings, target: Embeddings, seeds: Lexicon) -> Pairs:
-    """Rows (n, 2) of the seed pairs that both vocabularies hold, each as often as it was listed.
+    """Rows (n, 2) of the seed pairs in both vocabularies, each as often as it is listed.
 
-    Reports how many are missing, and the likely reason if most are; raises InputError if all are
-    missing or the columns are swapped.
+    Notes how many pairs are missing, and the likely reason if most are. Raises InputError if all
+    are missing or the columns are swapped.
     """
     if len(seeds) == 0:
         raise InputError("the seed dictionary is empty; expected at least one pair")
@@ -268,7 +267,7 @@ def seed_indices(source: Embeddings, target: Embeddings, seeds: Lexicon) -> Pair
 
 
 def _likely_reason(side: str, missing: list[str], embeddings: Embeddings) -> list[str]:
-    """Another case, or another script."""
+    """Whether the missing words are there in another case, or are of another script."""
     folded = {word.casefold() for word in embeddings.words}
     if other_case := sum(word.casefold() in folded for word in missing):
         return [
@@ -282,7 +281,7 @@ def _likely_reason(side: str, missing: list[str], embeddings: Embeddings) -> lis
 
 
 def _main_script(words: Iterable[str]) -> str | None:
-    """The script most letters are in, by the first word of their Unicode names."""
+    """The script of most letters, by the first word of their Unicode names."""
     letters = (letter for word in islice(words, LOOKED_AT) for letter in word if letter.isalpha())
     counts = Counter(unicodedata.name(letter, "UNKNOWN").split()[0] for letter in letters)
     return counts.most_common(1)[0][0].capitalize() if counts else None
@@ -313,7 +312,7 @@ def prepare(
             unit_(centre_(rows, frequent))
         if side.dim > narrow:
             note(f"the {name} vectors have {side.dim} dimensions: reduced by PCA to {narrow}")
-            rows = unit_(reduce(rows if centre else centre_(rows), narrow))
+            rows = unit_(reduce_by_pca(rows if centre else centre_(rows), narrow))
         ready.append(rows)
     return ready[0], ready[1]
 
@@ -323,41 +322,35 @@ def matrix(vectors: np.ndarray, device: torch.device) -> Tensor:
     return torch.from_numpy(np.array(vectors, dtype=np.float32, order="C")).to(device)
 
 
-def blocks(rows: Tensor) -> Iterator[Tensor]:
-    """Views of consecutive rows, small enough that a temporary copy of one does not matter."""
-    for start in range(0, len(rows), BLOCK_ROWS):
-        yield rows[start : start + BLOCK_ROWS]
-
-
 def unit_(rows: Tensor) -> Tensor:
-    """Give every row length one; a zero row stays zero."""
-    for block in blocks(rows):
+    """Scale every row to length one, in place; zero rows stay zero."""
+    for block in rows.split(BLOCK_ROWS):
         length = block.norm(dim=1, keepdim=True)
         block /= torch.where(length > 0, length, torch.ones_like(length))
     return rows
 
 
 def centre_(rows: Tensor, first: int | None = None) -> Tensor:
-    """Subtract the mean of the ``first`` rows (None: of all) from every row."""
+    """Subtract the mean of the ``first`` rows (None: of all) from every row, in place."""
     total = torch.zeros(rows.shape[1], dtype=torch.float64)
-    for block in blocks(rows[:first]):
+    for block in rows[:first].split(BLOCK_ROWS):
         total += block.cpu().double().sum(dim=0)
     mean = (total / max(1, len(rows[:first]))).to(rows.dtype).to(rows.device)
-    for block in blocks(rows):
+    for block in rows.split(BLOCK_ROWS):
         block -= mean
     return rows
 
 
 def apply_(rows: Tensor, weights: Tensor | None) -> Tensor:
-    """``rows @ weights`` for a square map; None changes nothing."""
+    """``rows @ weights`` for a square map, in place; None changes nothing."""
     if weights is not None:
         weights = weights.to(rows.dtype).to(rows.device)
-        for block in blocks(rows):
+        for block in rows.split(BLOCK_ROWS):
             block.copy_(block @ weights)
     return rows
 
 
-def reduce(rows: Tensor, dimensions: int) -> Tensor:
+def reduce_by_pca(rows: Tensor, dimensions: int) -> Tensor:
     """PCA of centred rows to fewer dimensions.
 
     The most frequent words choose the directions: their vectors have the least noise.
@@ -366,7 +359,7 @@ def reduce(rows: Tensor, dimensions: int) -> Tensor:
     directions = torch.linalg.eigh(cross_product(frequent, frequent)).eigenvectors
     directions = directions.flip(1)[:, :dimensions].to(rows.dtype).to(rows.device)
     narrow = rows.new_empty(len(rows), dimensions)
-    for block, out in zip(blocks(rows), blocks(narrow), strict=True):
+    for block, out in zip(rows.split(BLOCK_ROWS), narrow.split(BLOCK_ROWS), strict=True):
         torch.mm(block, directions, out=out)
     return narrow
 
@@ -377,7 +370,7 @@ def cross_product(left: Tensor, right: Tensor, *, exact: bool = True) -> Tensor:
     ``exact=False`` multiplies the blocks in float32.
     """
     total = torch.zeros(left.shape[1], right.shape[1], dtype=torch.float64)
-    for one, other in zip(blocks(left), blocks(right), strict=True):
+    for one, other in zip(left.split(BLOCK_ROWS), right.split(BLOCK_ROWS), strict=True):
         if exact:
             total += one.cpu().double().T @ other.cpu().double()
         else:
@@ -388,8 +381,7 @@ def cross_product(left: Tensor, right: Tensor, *, exact: bool = True) -> Tensor:
 def orthogonal_map(source: Tensor, target: Tensor, *, exact: bool = True) -> Tensor:
     """The orthogonal float64 W with ``source @ W`` nearest to ``target`` (Procrustes)."""
     left, _, right = torch.linalg.svd(cross_product(source, target, exact=exact))
-    product: Tensor = left @ right
-    return product
+    return left @ right
 
 
 def mapped_unit(rows: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:

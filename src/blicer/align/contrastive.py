@@ -17,8 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from blicer import progress
-from blicer.align.base import Aligner, Folder, Pairs, Seeds, apply_, mapped_unit, prepare
-from blicer.align.resume import Progress
+from blicer.align.base import Aligner, Folder, Seeds, apply_, mapped_unit, prepare
+from blicer.align.checkpoint import Checkpoint
 from blicer.align.space import Space
 from blicer.align.vecmap import INITS, VecMap, closed_form_maps
 from blicer.config import setting
@@ -27,13 +27,13 @@ from blicer.embeddings import Embeddings
 from blicer.encoders.tuning import check_finite
 from blicer.errors import InputError
 from blicer.neighbours.kernels import csr, pair_products, top_columns
-from blicer.neighbours.mining import silver_pairs
+from blicer.neighbours.mining import Pairs, silver_pairs
 from blicer.neighbours.retriever import Retriever
 
-VERDICT = ("converged", "verdict")  # on a start without seeds
-ROWS_AT_ONCE = 512  # of similarities: enough for the multiplication, small for the cache
-ROUNDING = 1e-5  # of a product that is summed in another order
-SAMPLE = 64  # words scanned in full at every step, to measure what the pool misses
+VERDICT = ("converged", "verdict")  # settings that tell whether a start without seeds succeeded
+ROWS_AT_ONCE = 512  # of similarities: fast to multiply, and small enough for the CPU cache
+ROUNDING = 1e-5  # between products that are summed in different orders
+SAMPLE = 64  # words scanned in full at every step, to measure the recall of the pool
 FEW_SEEDS: Mapping[str, Any] = {
     "learning_rate": 2.0,
     "decay": 1.0,
@@ -91,7 +91,7 @@ class Contrastive(Aligner):
         device = resolve_device(self.device)
         if device.type == "mps":  # has no sparse products
             device = torch.device("cpu")
-        known = np.zeros((0, 2), np.int64) if self.unsupervised else self.needed(pairs)
+        known = np.zeros((0, 2), np.int64) if self.unsupervised else self.require_seeds(pairs)
         for side, words in (("source", source), ("target", target)):
             if len(words) < 2:
                 raise InputError(f"c1 needs at least 2 {side} words to find negatives among")
@@ -101,8 +101,8 @@ class Contrastive(Aligner):
             mined, start = self._first_dictionary(source, target, work)
             outcome |= {"start": start, **{k: v for k, v in start.items() if k in VERDICT}}
         x, y = prepare(source, target, centre=self.centre, device=device)
-        kept, begun = Progress(work, self.settings, x, y, known, mined), 0
-        if (found := kept.resume()) is not None:
+        checkpoint, begun = Checkpoint(work, self.settings, x, y, known, mined), 0
+        if (found := checkpoint.load()) is not None:
             mined, begun = found[0]["mined"].numpy(), len(found[1]["rounds_run"])
             outcome |= found[1]
         for turn in range(begun, self.rounds):
@@ -120,16 +120,16 @@ class Contrastive(Aligner):
             if turn + 1 < self.rounds:
                 mined = self._mine_pairs(x, y, maps, known)
                 ended = {"rounds_run": outcome["rounds_run"]}
-                kept.keep({"mined": torch.from_numpy(mined)}, ended)
-        kept.done()
+                checkpoint.save({"mined": torch.from_numpy(mined)}, ended)
+        checkpoint.delete()
         return self.space(source, target, apply_(x, maps[0]), apply_(y, maps[1]), **outcome)
 
     def _first_dictionary(
         self, source: Embeddings, target: Embeddings, work: Folder
     ) -> tuple[Pairs, dict[str, Any]]:
-        """Without seeds: confident pairs of an unsupervised VecMap space, and how that went.
+        """Without seeds: confident pairs of an unsupervised VecMap space, and its report.
 
-        VecMap detects whether the start failed, and warns; our space keeps its verdict.
+        VecMap warns if the start failed; our space records its verdict.
         """
         settings = {name: getattr(self, name) for name in ("init", "seed", "device")}
         start = VecMap.preset("unsupervised", **settings)
@@ -144,7 +144,7 @@ class Contrastive(Aligner):
         return self._confident(Retriever(a, b, device=x.device, memory_gb=self.memory_gb), known)
 
     def _confident(self, retriever: Retriever, known: Pairs) -> Pairs:
-        """Best matches of frequent words, best-scoring first, of both directions; no seed word."""
+        """Best-scoring matches of frequent words in both directions, without seed words."""
         return silver_pairs(
             retriever,
             known,
@@ -162,13 +162,13 @@ class Contrastive(Aligner):
         label: str,
         work: Folder = None,
     ) -> tuple[tuple[Tensor, Tensor], dict[str, Any]]:
-        """``steps`` steps of clipped gradient descent; the maps, and how it went."""
+        """``steps`` steps of clipped gradient descent; returns the maps and a report."""
         loss = ContrastiveLoss(x, y, torch.from_numpy(pairs).to(x.device), self)
         source_map, target_map = (each.to(x.device, torch.float32) for each in maps)
         rate, losses = self.learning_rate, []
         miners = (loss.forward, loss.backward)
-        kept = Progress(work, self.settings, x, y, pairs, *maps)
-        if (found := kept.resume()) is not None:
+        checkpoint = Checkpoint(work, self.settings, x, y, pairs, *maps)
+        if (found := checkpoint.load()) is not None:
             source_map, target_map = (found[0][f"map {side}"].to(x.device) for side in (0, 1))
             rate, losses = found[1]["rate"], found[1]["losses"]
             for number, miner in enumerate(miners):
@@ -188,8 +188,8 @@ class Contrastive(Aligner):
                 for number, miner in enumerate(miners):
                     tensors |= miner.tensors(str(number))
                 done = {"miners": [[miner.scans, miner.recalls] for miner in miners]}
-                kept.keep(tensors, {"rate": rate, "losses": losses, **done})
-        kept.done()
+                checkpoint.save(tensors, {"rate": rate, "losses": losses, **done})
+        checkpoint.delete()
         report = {
             "pairs": len(pairs),
             "first_loss": losses[0] if losses else None,
@@ -206,7 +206,7 @@ def clipping(first: Tensor, second: Tensor, most: float) -> float:
 
 
 class ContrastiveLoss:
-    """-log softmax of each pair's cosine against its hard negatives of both sides; full batch.
+    """-log softmax of each pair's cosine against its hard negatives on both sides (full batch).
 
     ``pairs`` (n, 2) are rows of x and y.
     """
@@ -256,15 +256,15 @@ class ContrastiveLoss:
 
 
 def _before_lengths(gradient: Tensor, unit: Tensor, lengths: Tensor) -> Tensor:
-    """Gradient of the rows as mapped: without the part that would only change a length."""
+    """Gradient before normalisation: without the component that only changes the length."""
     along = (gradient * unit).sum(dim=1, keepdim=True)
     return gradient.addcmul_(unit, along, value=-1).div_(lengths)
 
 
 def _working_rows(vectors: Tensor, words: Tensor, limit: int) -> tuple[Tensor, Tensor, int]:
-    """The rows that the steps need: the frequent words, then rarer dictionary words.
+    """The rows that the steps need: the frequent words, then the rarer words of the dictionary.
 
-    Returns the rows, the places of ``words`` among them, and how many are candidates.
+    Returns the rows, the positions of ``words`` among them, and the number of candidates.
     """
     limit, words = min(limit, len(vectors)), words.contiguous()
     rare = words[words >= limit].unique()
@@ -274,10 +274,10 @@ def _working_rows(vectors: Tensor, words: Tensor, limit: int) -> tuple[Tensor, T
 
 
 class Pool:
-    """For each query, the candidates (queries, width) that a full scan found nearest.
+    """For each query, the nearest candidates (queries, width) of a full scan.
 
-    Only the choice among them changes from step to step, so their order by candidate, which the
-    gradient needs, is found once a scan.
+    Steps only choose among them, so their order by candidate, which the gradient needs, is computed
+    once a scan.
     """
 
     def __init__(self, columns: Tensor, candidates: int) -> None:
@@ -299,7 +299,7 @@ class Pool:
 
 @dataclass(frozen=True)
 class Negatives:
-    """The mined negatives of a step, inside the pool that they were chosen from."""
+    """The negatives of a step, and the pool that they were chosen from."""
 
     scores: Tensor  # (queries, n) cosines
     places: Tensor  # (queries, n) columns of the pool
@@ -321,7 +321,7 @@ class Negatives:
 
 
 class NegativeMiner:
-    """The nearest candidates of each query by cosine, the gold one left out.
+    """Finds the nearest candidates of each query by cosine, except the gold one.
 
     A full scan keeps a pool of ``pool`` times as many candidates; the next steps choose from it
     until, on a sample of the queries, less than ``min_recall`` of the true nearest are found.
@@ -341,12 +341,12 @@ class NegativeMiner:
         self._pool: Pool | None = None
 
     def tensors(self, name: str) -> dict[str, Tensor]:
-        """What the next steps depend on."""
+        """State to save in a checkpoint."""
         found = {f"generator {name}": self._generator.get_state()}
         return found | ({f"pool {name}": self._pool.columns} if self._pool is not None else {})
 
     def restore(self, tensors: Mapping[str, Tensor], counts: list[Any], name: str) -> None:
-        """Go back to what ``tensors`` gave, after so many scans with these recalls."""
+        """Restore what ``tensors`` returned; ``counts``: the number of scans, and the recalls."""
         self.scans, self.recalls = counts
         self._generator.set_state(tensors[f"generator {name}"])
         if f"pool {name}" in tensors:
@@ -364,7 +364,7 @@ class NegativeMiner:
                 if recall >= self.min_recall:
                     self.recalls.append(recall)
                     return found
-            lowest = scores.amin(dim=1)  # as many words as a pool holds score no less than this
+            lowest = scores.amin(dim=1)  # at least as many words as a pool holds reach this
         columns = self._scan(queries, candidates, self.gold, self.width, lowest)
         self._pool = Pool(columns, len(candidates))
         self.scans += 1
@@ -375,7 +375,7 @@ class NegativeMiner:
         return Negatives(scores, places, pool)
 
     def _recall(self, found: Negatives, queries: Tensor, candidates: Tensor) -> float:
-        """Share of the true nearest candidates that were found, on a sample of the queries."""
+        """Share of the true nearest candidates among those found, on a sample of the queries."""
         sample = torch.randperm(len(queries), generator=self._generator)[:SAMPLE]
         sample = sample.to(queries.device)
         lowest = found.scores[sample].amin(dim=1)
@@ -392,7 +392,7 @@ class NegativeMiner:
         width: int,
         lowest: Tensor | None = None,
     ) -> Tensor:
-        """The ``width`` best candidates but the gold one; at least so many reach ``lowest``."""
+        """The ``width`` best candidates except the gold one; at least as many reach ``lowest``."""
         columns = queries.new_empty(len(queries), width, dtype=torch.int64)
         rows = min(self.block_rows, len(queries))
         buffer = queries.new_empty(rows, len(candidates))
@@ -400,7 +400,7 @@ class NegativeMiner:
             part = slice(start, start + rows)
             block = buffer[: len(queries[part])]
             torch.mm(queries[part], candidates.T, out=block)
-            inside = (gold[part] < len(candidates)).nonzero().flatten()  # a rare word is none
+            inside = (gold[part] < len(candidates)).nonzero().flatten()  # not the rare words
             block[inside, gold[part][inside]] = -torch.inf
             bar = None if lowest is None else lowest[part] - ROUNDING
             columns[part] = top_columns(block, width, bar)

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from blicer import progress
-from blicer.align.base import Aligner, Folder, Pairs, Seeds, matrix, orthogonal_map, unit_
+from blicer.align.base import Aligner, Folder, Seeds, matrix, orthogonal_map, unit_
 from blicer.align.contrastive import VERDICT, Contrastive
 from blicer.align.space import Space
 from blicer.config import encoder_defaults, setting
@@ -28,7 +28,7 @@ from blicer.encoders.tuning import Checkpoints, check_finite, train_rows_only
 from blicer.encoders.words import WordEncoder
 from blicer.errors import InputError
 from blicer.files import atomic_folder, digest, read_json, write_json
-from blicer.neighbours.mining import nearest_others, silver_pairs
+from blicer.neighbours.mining import Pairs, nearest_others, silver_pairs
 
 PAPER_WEIGHT = 0.2
 SILVER = {"n_aug": 4_000, "n_freq": 20_000, "n_aug_pool": 6_000}
@@ -91,7 +91,7 @@ class EncoderMix(Aligner):
         weight = self.weight
         if weight is None:
             weight = encoder_defaults(self.encoder).c2.get("weight", PAPER_WEIGHT)
-        start, x, y, outcome = self._two_views(source, target, pairs, work)
+        start, x, y, outcome = self._fit_views(source, target, pairs, work)
         outcome |= {"chosen_weight": weight, "c1_settings": start.settings}
         outcome |= {key: value for key, value in start.settings.items() if key in VERDICT}
         return self.space(source, target, _mix(*x, weight), _mix(*y, weight), **outcome)
@@ -103,17 +103,17 @@ class EncoderMix(Aligner):
         return Contrastive.preset(self.mode, **settings)
 
     def _tuning(self) -> Tuning:
-        """The settings of the tuning: as given, else the encoder's own, else the paper's."""
+        """The settings of the tuning: those given, else the encoder's, else the paper's."""
         names = [one.name for one in fields(Tuning)]
         given = {name: getattr(self, name, None) for name in names}
         given = {name: value for name, value in given.items() if value is not None}
         usual = {k: v for k, v in encoder_defaults(self.encoder).c2.items() if k in names}
         return Tuning(**{**usual, **given})
 
-    def _two_views(
+    def _fit_views(
         self, source: Embeddings, target: Embeddings, pairs: Seeds, work: Folder
     ) -> tuple[Space, tuple[Tensor, Tensor], tuple[Tensor, Tensor], dict[str, Any]]:
-        """C1's space; (C1, encoder) unit rows of each side, in one dimension; how it went."""
+        """C1's space; unit rows of (C1, encoder) of each side, in one dimension; a report."""
         encoder = WordEncoder(self.encoder, max_length=self.max_length, device=self.device)
         # STEP 1: C1
         start = self._first_stage().fit_cached(source, target, pairs, work=work)
@@ -160,7 +160,7 @@ class ContrastivePairs:
 
 
 def hard_negatives(space: Space, positives: Pairs, negatives: int, words: int) -> ContrastivePairs:
-    """For each positive the nearest wrong words of either side, among the most frequent."""
+    """For each positive the nearest wrong words on both sides, among the most frequent."""
     source, target = positives.T
     targets, _ = nearest_others(space.retriever, source, target, negatives, limit=words)
     sources, _ = nearest_others(
@@ -180,9 +180,9 @@ def tune(
 ) -> list[float]:
     """Tune the encoder in place; returns the mean loss of each epoch.
 
-    ``keep``: a folder for the tuned weights, whose parent is named after a hash of the pairs and
-    settings. A second call only loads them, and one after a kill continues from the last
-    checkpoint. None keeps nothing.
+    ``keep``: a folder that caches the tuned weights, whose parent is named after a hash of the
+    pairs and settings. A second call only loads them, and a call after a kill continues from the
+    last checkpoint. None caches nothing.
     """
     if keep is not None and (keep / LOSSES).is_file():
         from safetensors.torch import load_file
@@ -190,8 +190,7 @@ def tune(
         encoder.model.load_state_dict(load_file(keep / MODEL))
         encoder.model.to(encoder.device).eval()
         progress.note("the tuned encoder was there already; loaded")
-        kept: list[float] = read_json(keep / LOSSES)
-        return kept
+        return read_json(keep / LOSSES)
     generator = np.random.default_rng(tuning.seed)
     ids = encoder.tokens(source_words), encoder.tokens(target_words)
     padding = [encoder.tokenizer.pad_token_id or 0]
@@ -233,7 +232,7 @@ def tune(
 
 
 class _TrainingState:
-    """Optimiser and losses, and the checkpoints that a killed tuning continues from."""
+    """Optimiser, losses and checkpoints."""
 
     def __init__(self, encoder: WordEncoder, tuning: Tuning, keep: Path | None) -> None:
         self.device = encoder.device

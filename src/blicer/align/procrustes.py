@@ -12,7 +12,6 @@ from torch import Tensor
 from blicer.align.base import (
     Aligner,
     Folder,
-    Pairs,
     Seeds,
     apply_,
     orthogonal_map,
@@ -22,6 +21,7 @@ from blicer.align.space import Space
 from blicer.config import setting
 from blicer.devices import resolve_device
 from blicer.embeddings import Embeddings
+from blicer.neighbours.mining import Pairs
 from blicer.progress import note
 
 
@@ -40,7 +40,7 @@ class Procrustes(Aligner):
     def fit(
         self, source: Embeddings, target: Embeddings, pairs: Seeds, *, work: Folder = None
     ) -> Space:
-        pairs = self.needed(pairs)
+        pairs = self.require_seeds(pairs)
         x, y = prepare(source, target, centre=self.centre, device=resolve_device(self.device))
         note_if_undetermined(pairs, x.shape[1])
         weights = procrustes_map(x, y, pairs)
@@ -53,14 +53,14 @@ def procrustes_map(x: Tensor, y: Tensor, pairs: Pairs) -> Tensor:
     return orthogonal_map(x[rows[:, 0]], y[rows[:, 1]])
 
 
-def distinct_pairs(pairs: Pairs) -> int:
-    """How many seeds count: the fewer of the distinct source and the distinct target words."""
+def count_distinct_words(pairs: Pairs) -> int:
+    """The number of distinct source or distinct target words, whichever is smaller."""
     return min(len(np.unique(pairs[:, 0])), len(np.unique(pairs[:, 1])))
 
 
 def note_if_undetermined(pairs: Pairs, dimensions: int) -> None:
-    """With fewer seeds than dimensions the best orthogonal map is one of many."""
-    distinct = distinct_pairs(pairs)
+    """Note if there are fewer seeds than dimensions: the best orthogonal map is one of many."""
+    distinct = count_distinct_words(pairs)
     if distinct < dimensions:
         note(
             f"{distinct} distinct seed pairs for {dimensions} dimensions leave part of the map "

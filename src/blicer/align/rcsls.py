@@ -15,19 +15,20 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from blicer import progress
-from blicer.align.base import Aligner, Folder, Pairs, Seeds, apply_, mapped_unit, prepare
+from blicer.align.base import Aligner, Folder, Seeds, apply_, mapped_unit, prepare
+from blicer.align.checkpoint import Checkpoint
 from blicer.align.procrustes import note_if_undetermined, procrustes_map
-from blicer.align.resume import Progress
 from blicer.align.space import Space
 from blicer.config import setting
 from blicer.devices import resolve_device
 from blicer.embeddings import Embeddings
 from blicer.neighbours.kernels import Scan
+from blicer.neighbours.mining import Pairs
 
 Maps = tuple[Tensor, Tensor]  # of the source side and of the target side
-Mapped = tuple[Tensor, Tensor]  # rows at length one, and the lengths that they had
+Mapped = tuple[Tensor, Tensor]  # unit rows, and their lengths before normalisation
 SMALLEST_RATE = 1e-4
-SAFE_RATE = 1.0  # where there are too few seeds to hold some out
+SAFE_RATE = 1.0  # with too few seeds to hold some out
 HELD_OUT, FEWEST_HELD_OUT = 0.2, 20  # share of the seed words that judge how far to go
 FIRST_STEP, GROWTH, TRIALS = 2.0, 1.5, 12  # far enough for the literature's 10 steps of 25
 # Held-out words stop being translated better a little before their loss stops falling.
@@ -62,21 +63,21 @@ class RCSLS(Aligner):
     def fit(
         self, source: Embeddings, target: Embeddings, pairs: Seeds, *, work: Folder = None
     ) -> Space:
-        pairs = self.needed(pairs)
+        pairs = self.require_seeds(pairs)
         x, y = prepare(source, target, centre=self.centre, device=resolve_device(self.device))
         note_if_undetermined(pairs, x.shape[1])
         rate = self.learning_rate
         if isinstance(rate, str):
             rate = self._choose_rate(x, y, pairs, work)
         start = _procrustes(x, y, pairs)
-        kept = Progress(work, self.settings, x, y, pairs, rate)
+        checkpoint = Checkpoint(work, self.settings, x, y, pairs, rate)
         loss = CSLSLoss(x, y, pairs, self)
-        maps, losses, rate = descend(loss, start, rate, self.iterations, kept)
+        maps, losses, rate = descend(loss, start, rate, self.iterations, checkpoint)
         outcome = {"seed_pairs": len(pairs), "rate_used": rate, "losses": losses}
         return self.space(source, target, apply_(x, maps[0]), apply_(y, maps[1]), **outcome)
 
     def _choose_rate(self, x: Tensor, y: Tensor, pairs: Pairs, work: Folder) -> float:
-        """The step size with which ``iterations`` steps go as far as held-out seeds gain from.
+        """The step size with which ``iterations`` steps go as far as helps held-out seeds.
 
         Descends in growing steps on four fifths of the seed words, as long as the CSLS loss of
         the other fifth falls.
@@ -88,8 +89,8 @@ class RCSLS(Aligner):
             return SAFE_RATE
         held = np.isin(pairs[:, 0], np.random.default_rng(self.seed).permutation(words)[:count])
         training, judge = (CSLSLoss(x, y, some, self) for some in (pairs[~held], pairs[held]))
-        kept = Progress(work, self.settings, x, y, pairs, "rate")
-        if (found := kept.resume()) is not None:
+        checkpoint = Checkpoint(work, self.settings, x, y, pairs, "rate")
+        if (found := checkpoint.load()) is not None:
             maps, gradients = _both(found[0], x.device)
             trial, value, step, growth, path = found[1]["schedule"]
         else:
@@ -101,7 +102,7 @@ class RCSLS(Aligner):
             running.advance(trial)
             for number in range(trial, TRIALS):
                 state = {"schedule": [number, value, step, growth, path]}
-                kept.keep(_named(maps, gradients), state)
+                checkpoint.save(_named(maps, gradients), state)
                 tried = moved(maps, gradients, step)
                 new_value, new_gradients = training(tried)
                 running.advance(status=f"held-out loss {path[-1][1]:.4f}")
@@ -115,7 +116,7 @@ class RCSLS(Aligner):
                 step *= growth
         start, lowest = path[0][1], min(value for _, value in path)
         enough = start - MOST_OF_THE_GAIN * (start - lowest)
-        kept.done()
+        checkpoint.delete()
         distance = next(gone for gone, value in path if value <= enough)
         rate: float = max(distance, FIRST_STEP / 2) / max(1, self.iterations)
         progress.note(
@@ -125,7 +126,7 @@ class RCSLS(Aligner):
 
 
 def _procrustes(x: Tensor, y: Tensor, pairs: Pairs) -> Maps:
-    """Where descent starts: a rotation of the source side; the target side stays."""
+    """The start of the descent: a rotation of the source side; the target side stays as it is."""
     rotation = procrustes_map(x, y, pairs).to(x.device, torch.float32)
     return rotation, torch.eye(len(rotation), device=x.device)
 
@@ -138,21 +139,20 @@ def _named(maps: Maps, gradients: Maps) -> dict[str, Tensor]:
 
 
 def _both(tensors: dict[str, Tensor], device: torch.device) -> tuple[Maps, Maps]:
-    """Maps and gradients as ``_named`` named them."""
+    """Inverse of ``_named``: maps and gradients."""
     one, two, three, four = (tensors[name].to(device) for name in _NAMES)
     return (one, two), (three, four)
 
 
 def descend(
-    loss: CSLSLoss, maps: Maps, rate: float, steps: int, kept: Progress | None = None
+    loss: CSLSLoss, maps: Maps, rate: float, steps: int, checkpoint: Checkpoint | None = None
 ) -> tuple[Maps, list[float], float]:
-    """Gradient descent; a step that raises the loss is undone, and the next is half as long.
+    """Gradient descent; a step that raises the loss is undone, and the rate halved.
 
-    Returns the maps, the losses (at the start and after each step; never rising) and the rate
-    after the halvings.
+    Returns the maps, the losses at the start and after each step (never rising), and the last rate.
     """
-    kept = kept or Progress(None)
-    if (found := kept.resume()) is not None:
+    checkpoint = checkpoint or Checkpoint(None)
+    if (found := checkpoint.load()) is not None:
         maps, gradients = _both(found[0], maps[0].device)
         rate, losses = found[1]["rate"], found[1]["losses"]
         value = losses[-1]
@@ -162,7 +162,7 @@ def descend(
     with progress.task("RCSLS", steps) as running:
         running.advance(len(losses) - 1)
         for _ in range(len(losses) - 1, steps):
-            kept.keep(_named(maps, gradients), {"rate": rate, "losses": losses})
+            checkpoint.save(_named(maps, gradients), {"rate": rate, "losses": losses})
             if rate < SMALLEST_RATE:
                 break
             tried = moved(maps, gradients, rate)
@@ -173,17 +173,17 @@ def descend(
                 maps, value, gradients = tried, new_value, new_gradients
             losses.append(value)
             running.advance(status=f"loss {value:.4f}")
-    kept.done()
+    checkpoint.delete()
     return maps, losses, rate
 
 
 def moved(maps: Maps, gradients: Maps, step: float) -> Maps:
-    """The maps after a step against their gradients."""
+    """The maps after one gradient step."""
     return maps[0] - step * gradients[0], maps[1] - step * gradients[1]
 
 
 class _Side:
-    """One language: its words, its distinct seed words, and which of these each pair has."""
+    """One language: its words, its distinct seed words, and the index of each pair's seed word."""
 
     def __init__(self, vectors: Tensor, of_pair: Tensor, limit: int) -> None:
         rows, self.of_pair, counts = of_pair.unique(return_inverse=True, return_counts=True)
@@ -251,5 +251,5 @@ class CSLSLoss:
 
 
 def _before_lengths(gradient: Tensor, unit: Tensor, lengths: Tensor) -> Tensor:
-    """Gradient of the rows as mapped, from that of the rows at length one."""
+    """Gradient of the mapped rows before normalisation, from that of the unit rows."""
     return (gradient - unit * (unit * gradient).sum(dim=1, keepdim=True)) / lengths

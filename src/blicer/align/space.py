@@ -64,7 +64,7 @@ class Space:
 
     @cached_property
     def retriever(self) -> Retriever:
-        """The nearest-neighbour engine over this space, made on first use."""
+        """The nearest-neighbour engine of this space, made on first use."""
         from blicer.devices import resolve_device
         from blicer.neighbours.retriever import Retriever
 
@@ -89,17 +89,17 @@ class Space:
         self.settings["k_csls"] = k
 
     def measure_hubness(self) -> None:
-        """Measure the hubness of all words now, so that it is saved with them."""
+        """Measure the hubness of all words now, so that ``save`` saves it."""
         _ = self.retriever.hubness
 
     @property
     def hubness_k(self) -> int | None:
-        """The k of CSLS that the hubness is known for; None if it was never measured."""
+        """The k of CSLS that the hubness was measured with; None if it was not measured."""
         measured = self._measured()
         return measured[0] if measured is not None else None
 
     def _measured(self) -> Hubness | None:
-        """The hubness, if it was ever measured: by the engine in use, or before saving."""
+        """The hubness if it was measured, by the retriever or before the space was saved."""
         retriever: Retriever | None = self.__dict__.get("retriever")
         if retriever is None or retriever.known_hubness is None:
             return self._hubness
@@ -109,7 +109,7 @@ class Space:
     def gold_ranks(
         self, queries: np.ndarray, golds: Sequence[np.ndarray], *, reverse: bool = False
     ) -> np.ndarray:
-        """Rank from 1, by CSLS, of the best-ranked gold of each query."""
+        """Rank (from 1) by CSLS of each query's best gold."""
         return self.retriever.gold_ranks(queries, golds, reverse=reverse)
 
     def best(self, queries: np.ndarray, *, reverse: bool = False) -> np.ndarray:
@@ -176,7 +176,7 @@ class Space:
 
 
 def read_description(folder: Path) -> dict[str, Any]:
-    """Content of ``space.json``, checked far enough that reading on is safe."""
+    """Content of ``space.json``; raises ``FileError`` if it lacks what ``Space.load`` needs."""
     description = read_marker(folder, DESCRIPTION, FORMAT, VERSION, "a space")
     expected = {"method": str, "settings": dict, "source": dict, "target": dict}
     if not all(isinstance(description.get(key), kind) for key, kind in expected.items()):
@@ -201,7 +201,7 @@ def _read_hubness(folder: Path, about: Any, words: tuple[int, int]) -> Hubness:
 
 
 def _plain(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings as JSON has them (NumPy numbers and paths become plain values)."""
+    """Settings as JSON values; NumPy numbers and paths are converted."""
 
     def convert(value: Any) -> Any:
         if isinstance(value, np.generic):
@@ -210,5 +210,4 @@ def _plain(settings: dict[str, Any]) -> dict[str, Any]:
             return str(value)
         raise InputError(f"the setting {value!r} cannot be written as JSON")
 
-    plain: dict[str, Any] = json.loads(json.dumps(settings, default=convert))
-    return plain
+    return json.loads(json.dumps(settings, default=convert))

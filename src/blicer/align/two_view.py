@@ -34,7 +34,6 @@ from blicer.align.base import (
     Aligner,
     Folder,
     Masks,
-    Pairs,
     Seeds,
     apply_,
     cross_product,
@@ -51,27 +50,28 @@ from blicer.encoders.static import StaticVectors
 from blicer.encoders.words import WordEncoder
 from blicer.errors import InputError
 from blicer.files import atomic_folder, digest, read_json, write_json
-from blicer.lexicon import fold_masks, queries
+from blicer.lexicon import fold_masks, queries_with_golds
+from blicer.neighbours.mining import Pairs
 from blicer.stage_cache import stage, stage_folder
 
 STARTS = ("encoder", "identical", "numerals", "distributions")
 MAPPED, ENCODER, STATIC = "mapped encoder", "encoder", "static"  # the forms of the second view
 WEIGHTS = (0.0, 0.2, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0)
-USUAL = {MAPPED: 0.7, STATIC: 0.35}  # weights that held-out seeds must argue away
-KNOWN = 0.3  # mean reciprocal rank of the encoder alone from which it knows both languages
+USUAL = {MAPPED: 0.7, STATIC: 0.35}  # weights unless held-out seeds speak for others
+KNOWN = 0.3  # an encoder knows both languages from this mean reciprocal rank on
 ENCODER_ALONE = math.inf
 CONTENDERS = 50  # best candidates in each view that the gold is ranked among
-FEWEST_HELD_OUT = 20  # questions below which held-out seeds decide nothing
-FEW_SEEDS = 500  # below which the first rounds look at the most frequent words only
+FEWEST_HELD_OUT = 20  # held-out words below which nothing is decided by them
+FEW_SEEDS = 500  # with fewer, the first rounds use only the most frequent words
 FIRST_WORDS = 5_000
-WEAK_START = 0.3  # P@1 below which few seeds get help from VecMap's self-learning
+WEAK_START = 0.3  # P@1 below which VecMap's self-learning is tried too
 SELF_LEARNING: dict[str, Any] = {"words": 4_000, "patience": 2}
 SAMPLE = 500  # words that hubness is estimated from when weights are compared
 HUBS = 5
-UNUSED = 5e-4  # share of an encoder's variance that is dropped with its weakest directions
-GAIN = 0.003  # of the mean reciprocal rank: what another round must bring
-ASKED_AMONG = 2  # times as many words as rounds learn from
-MOST_ASKED = 1_000  # held-out pairs of a chain that are asked
+UNUSED = 5e-4  # share of an encoder's variance in the weakest directions, which are dropped
+GAIN = 0.003  # of mean reciprocal rank that another round must bring
+JUDGED_AMONG = 2  # times as many words as rounds learn from
+MOST_JUDGED = 1_000  # held-out pairs of a chain that choices are judged by
 DESCENT_MINED = 1_500  # mined pairs, most frequent first, that the descent learns from
 DESCENT: dict[str, Any] = {
     "steps": 25,
@@ -86,7 +86,7 @@ ROUNDS_FILE, CHOICE_FILE = "rounds.safetensors", "choice.json"
 
 @dataclass
 class Chain:
-    """One run of the rounds: the seeds that it uses, those held out of it, and what it found."""
+    """One run of the rounds: its seeds, the seeds held out of it, and what it has learned."""
 
     seeds: Pairs
     held: Pairs
@@ -96,8 +96,8 @@ class Chain:
 
 
 @dataclass(frozen=True)
-class Asked:
-    """Held-out words of a chain and direction: scores of their contenders in every view."""
+class Questions:
+    """Held-out words of a chain in one direction, with their contenders' scores in every view."""
 
     scores: Tensor  # (views, words, contenders): 2 cos less the contender's hubness
     is_gold: Tensor  # (words, contenders)
@@ -105,26 +105,25 @@ class Asked:
 
 @dataclass
 class Choice:
-    """What was chosen so far, and on which evidence."""
+    """What was chosen so far, and the evidence for it."""
 
     start: str = "seeds"
     weights: list[float] = field(default_factory=list)
-    """How much longer the vector of each form of the second view is than the mapped word vector
-    (all have length 1 before)."""
+    """Factor that each form of the second view is scaled by beside the mapped word vector."""
     ranks: list[int] = field(default_factory=list)
-    """Of the gold of every held-out seed asked."""
+    """Rank of the gold of every held-out word."""
     rounds: list[dict[str, Any]] = field(default_factory=list)
     descended: bool = False
     done: bool = False
 
     @property
     def score(self) -> float:
-        """Mean reciprocal rank of held-out seeds; -1: none was asked."""
+        """Mean reciprocal rank of held-out words; -1 without any."""
         return float(np.mean(1 / np.array(self.ranks))) if self.ranks else -1.0
 
     @property
     def precision(self) -> float | None:
-        """P@1 of held-out seeds."""
+        """P@1 of held-out words; None without any."""
         return float(np.mean(np.array(self.ranks) == 1)) if self.ranks else None
 
 
@@ -249,7 +248,7 @@ def strongest(sides: list[Tensor], dimensions: int, dropped: float = 0.0) -> lis
 
 
 class Learner:
-    """The rounds of all chains over one pair of vector sets."""
+    """Runs all chains, in step, on one pair of vector sets."""
 
     def __init__(
         self,
@@ -285,7 +284,7 @@ class Learner:
             [cross_product(head, head) / len(head) for head in (s[: settings.words] for s in sides)]
             for sides in (self.vectors, self.views.get(MAPPED, []))
         )
-        asked = sum(len(np.unique(part[:, 0])) for one in chains for part in self._asked(one))
+        asked = sum(len(np.unique(part[:, 0])) for one in chains for part in self._questions(one))
         self.evidence = asked >= FEWEST_HELD_OUT
 
     def space(self, number: int) -> Space:
@@ -304,20 +303,20 @@ class Learner:
     # -- the steps --------------------------------------------------------------------------------
 
     def learn(self) -> None:
-        """Run all steps, or what a killed run has left of them."""
+        """Run all steps; after a kill, those that were not finished."""
         outcome: dict[str, Any] = {"seed_pairs": len(self.chains[-1].seeds)}
         settings = self.settings
         if self.given is not None and not settings.rounds and settings.descent == "never":
-            for chain in self.chains:  # nothing is left to choose or to learn
-                self._take(chain, chain.mined)
+            for chain in self.chains:  # nothing to choose or to learn
+                self._fit_maps(chain, chain.mined)
         elif self.evidence:
-            if not self._resume():
+            if not self._load_state():
                 self._choose_start()
             if not self.choice.done:
                 self._rounds()
                 self._descend()
                 self.choice.done = True
-                self._keep()
+                self._save_state()
         else:
             outcome |= self._without_evidence()
         choice = self.choice
@@ -332,7 +331,7 @@ class Learner:
         }
 
     def _choose_start(self) -> None:
-        """Begin with the seeds, words spelled alike beside them, or self-learning from both."""
+        """Start from the seeds, from seeds and identical words, or from self-learning on both."""
         alike = self.chains[-1].mined
         self._try_start("seeds", [alike] * len(self.chains))
         if self.few:
@@ -343,13 +342,13 @@ class Learner:
             # Each chain from its own seeds: a shared run would know the held-out ones.
             self._try_start("self-learning", [self._self_learn(one, alike) for one in self.chains])
         for chain, first in zip(self.chains, self.first, strict=True):
-            self._take(chain, first)
+            self._fit_maps(chain, first)
 
     def _try_start(self, name: str, firsts: list[Pairs]) -> None:
-        """Map every chain by its first dictionary; the best start so far is ``self.first``."""
+        """Fit every chain on a first dictionary; ``self.first`` keeps the best start so far."""
         for chain, first in zip(self.chains, firsts, strict=True):
-            self._take(chain, first)
-        seen = self._look(with_encoder_alone=self.settings.rounds > 0)
+            self._fit_maps(chain, first)
+        seen = self._evaluate(with_encoder_alone=self.settings.rounds > 0)
         self._note(f"start from {name}", seen)
         if seen.score > self.choice.score:
             self.choice, self.first = replace(seen, start=name), firsts
@@ -358,11 +357,10 @@ class Learner:
         """What VecMap's self-learning makes of the seeds and a first dictionary."""
         known = torch.from_numpy(np.concatenate([chain.seeds, first]))
         found = self.vecmap.self_learn(*self.reduced, known, work=self.work)
-        learned: Pairs = found.pairs.unique(dim=0).numpy()
-        return learned
+        return found.pairs.unique(dim=0).numpy()
 
     def _rounds(self) -> None:
-        """Map and mine by turns, until the held-out seeds gain nothing more."""
+        """Alternate mapping and mining until the held-out seeds gain nothing more."""
         most = self.settings.words
         first = [(FIRST_WORDS, 2)] if self.few and most > FIRST_WORDS else []
         with progress.task("learning in rounds") as running:
@@ -375,9 +373,9 @@ class Learner:
                     turns += 1
                     weights = self.choice.weights
                     for chain in self.chains:
-                        self._take(chain, self._mine(chain, weights, words))
+                        self._fit_maps(chain, self._mine(chain, weights, words))
                         running.advance(status=f"{len(chain.mined)} pairs mined")
-                    seen = self._look()
+                    seen = self._evaluate()
                     log = {"words": words, "mined": len(self.chains[-1].mined), "weights": weights}
                     seen.rounds = [*self.choice.rounds, {**log, "precision": seen.precision}]
                     self._note(f"round {len(seen.rounds)}, {log['mined']} pairs mined", seen)
@@ -390,10 +388,10 @@ class Learner:
                     else:
                         self.choice.rounds, stale = seen.rounds, stale + 1
                 self.chains = kept
-                self._keep()
+                self._save_state()
 
     def _descend(self) -> None:
-        """C1's contrastive steps from the learned maps, kept unless held-out seeds lose by them."""
+        """C1's contrastive steps from the learned maps, undone if held-out seeds get worse."""
         if self.settings.descent == "never":
             return
         own = {name: getattr(self.settings, name) for name in ("memory_gb", "seed", "device")}
@@ -405,7 +403,7 @@ class Learner:
         if not self.evidence:
             self.choice.descended = True
             return
-        seen = self._look()
+        seen = self._evaluate()
         self._note("contrastive steps", seen)
         worse = clear_gain(self.choice.ranks, seen.ranks)  # than before the steps
         if not worse or self.settings.descent == "always":
@@ -415,7 +413,7 @@ class Learner:
             chain.maps = maps
 
     def _without_evidence(self) -> dict[str, Any]:
-        """Try each start until the outcome is a real map; the agreement of halves tells."""
+        """Try each start until ``VecMap.verdict`` accepts the outcome as a real map."""
         wanted = STARTS if self.settings.init == AUTO else (self.settings.init,)
         tried: list[dict[str, Any]] = []
         verdict: dict[str, Any] = {}
@@ -449,17 +447,17 @@ class Learner:
     def _fixed_rounds(self, chain: Chain, start: str, weights: list[float]) -> list[dict[str, Any]]:
         """Map and mine four times from a start, and report the rounds."""
         first = self._first_dictionary(start)
-        self._take(chain, first if start == "encoder" else self._self_learn(chain, first))
+        self._fit_maps(chain, first if start == "encoder" else self._self_learn(chain, first))
         rounds = []
         for words in (FIRST_WORDS, FIRST_WORDS, self.settings.words, self.settings.words):
-            self._take(chain, self._mine(chain, weights, words))
+            self._fit_maps(chain, self._mine(chain, weights, words))
             rounds.append({"words": words, "mined": len(chain.mined)})
         return rounds
 
-    # -- what the steps are made of ---------------------------------------------------------------
+    # -- parts of the steps -----------------------------------------------------------------------
 
     def _first_dictionary(self, start: str) -> Pairs:
-        """A dictionary of the most frequent words that needs no seeds."""
+        """A dictionary of frequent words, made without seeds."""
         words = self.settings.words
         if start == "encoder":
             if not self.views:
@@ -477,8 +475,8 @@ class Learner:
         shared = self.source.head(2 * words), self.target.head(2 * words)
         return from_shared_words(*shared, numerals=start == "numerals").numpy()
 
-    def _take(self, chain: Chain, pairs: Pairs) -> None:
-        """Use a mined dictionary beside the seeds, whose words it leaves alone; fit the maps."""
+    def _fit_maps(self, chain: Chain, pairs: Pairs) -> None:
+        """Fit the chain's maps on its seeds and on mined pairs that share no word with them."""
         taken = np.isin(pairs[:, 0], chain.seeds[:, 0]) | np.isin(pairs[:, 1], chain.seeds[:, 1])
         chain.mined = pairs[~taken]
         known = np.concatenate([chain.seeds, chain.mined])
@@ -487,10 +485,10 @@ class Learner:
         chain.maps = shrunk_maps(
             *self.vectors, torch.from_numpy(known), self.covariances, self.settings.shrink
         )
-        self._map_encoder(chain)
+        self._fit_encoder_maps(chain)
 
-    def _map_encoder(self, chain: Chain) -> None:
-        """Map the encoder's own vectors by the same dictionary."""
+    def _fit_encoder_maps(self, chain: Chain) -> None:
+        """Fit the maps of the encoder's view on the same dictionary."""
         if MAPPED in self.views:
             known = torch.from_numpy(np.concatenate([chain.seeds, chain.mined]))
             own = self.views[MAPPED]
@@ -505,7 +503,7 @@ class Learner:
     def all_views(
         self, chain: Chain, weights: Sequence[float], words: int | None = None
     ) -> list[Tensor]:
-        """Unit rows of both sides: the mapped word vectors, and the views that weigh anything."""
+        """Unit rows of both sides: mapped word vectors beside every view of weight above 0."""
         if ENCODER_ALONE in weights:
             return [side[:words] for side in self.views[ENCODER]]
         views = [[self.mapped(chain, side, words) for side in (0, 1)]]
@@ -537,16 +535,16 @@ class Learner:
 
     # -- evidence ---------------------------------------------------------------------------------
 
-    def _asked(self, chain: Chain) -> tuple[Pairs, Pairs]:
-        """The held-out pairs that are asked, forward and backward: frequent words on both sides."""
-        limit = ASKED_AMONG * self.settings.words
-        held = chain.held[(chain.held < limit).all(axis=1)][:MOST_ASKED]
+    def _questions(self, chain: Chain) -> tuple[Pairs, Pairs]:
+        """Held-out pairs of frequent words, forward and backward, that choices are judged by."""
+        limit = JUDGED_AMONG * self.settings.words
+        held = chain.held[(chain.held < limit).all(axis=1)][:MOST_JUDGED]
         return held, np.ascontiguousarray(held[:, ::-1])
 
-    def _look(self, *, with_encoder_alone: bool = False) -> Choice:
-        """The weights that rank the held-out seeds of all chains best, and how well they do.
+    def _evaluate(self, *, with_encoder_alone: bool = False) -> Choice:
+        """The weights that rank the held-out words of all chains best, and the ranks.
 
-        Compared by reciprocal ranks: with few held-out words, or a poor map, P@1 tells too little.
+        They are compared by reciprocal rank: with few words, or a poor map, P@1 is too coarse.
         """
         asked = [one for chain in self.chains[:-1] for one in self._contenders(chain)]
         alone = [ENCODER_ALONE if name == ENCODER else 0.0 for name in self.views]
@@ -561,26 +559,26 @@ class Learner:
             weights, found = alone, others
         return replace(self.choice, weights=weights, ranks=found.tolist())
 
-    def _best_weight(self, asked: Sequence[Asked], weights: list[float], place: int) -> float:
-        """The best weight of one view, the others as they are; as it is unless clearly better."""
+    def _best_weight(self, asked: Sequence[Questions], weights: list[float], place: int) -> float:
+        """The best weight of one view with the others fixed; the old one unless clearly better."""
         tried = [ranks(asked, [*weights[:place], one, *weights[place + 1 :]]) for one in WEIGHTS]
         best = int(np.argmax([(1 / one).mean() for one in tried]))
         now = ranks(asked, weights)
         return WEIGHTS[best] if clear_gain(tried[best], now) else weights[place]
 
-    def _contenders(self, chain: Chain) -> Iterator[Asked]:
-        """For each direction the held-out words, their golds and best candidates in each view.
+    def _contenders(self, chain: Chain) -> Iterator[Questions]:
+        """For each direction the held-out words, with their golds and best candidates in each view.
 
-        A cosine side by side is a weighted mean of all views' cosines. So is the hubness, nearly,
-        which is estimated from a sample of the words.
+        The cosine of concatenated views is a weighted mean of all views' cosines. So, nearly, is
+        the hubness, which is estimated from a sample of the words.
         """
-        limit = ASKED_AMONG * self.settings.words
+        limit = JUDGED_AMONG * self.settings.words
         views = [[self.mapped(chain, side, limit) for side in (0, 1)]]
         views += [self.view(chain, name, limit) for name in self.views]
-        for order, pairs in zip(((0, 1), (1, 0)), self._asked(chain), strict=True):
+        for order, pairs in zip(((0, 1), (1, 0)), self._questions(chain), strict=True):
             if not len(pairs):
                 continue
-            words, golds = queries(pairs)
+            words, golds = queries_with_golds(pairs)
             scores = []
             for view in views:
                 left, right = view[order[0]], view[order[1]]
@@ -596,7 +594,7 @@ class Learner:
             again[:, 1:] = places[:, 1:] == places[:, :-1]
             is_gold = (places[:, :, None] == gold[:, None]).any(dim=2)
             found = torch.stack([one.gather(1, places).masked_fill(again, -9.0) for one in scores])
-            yield Asked(found, is_gold)
+            yield Questions(found, is_gold)
 
     def _note(self, what: str, seen: Choice) -> None:
         if seen.precision is not None:
@@ -609,10 +607,10 @@ class Learner:
                 f"words ({how or 'one view'})"
             )
 
-    # -- going on after a kill --------------------------------------------------------------------
+    # -- saved state ------------------------------------------------------------------------------
 
-    def _keep(self) -> None:
-        """Write the chains and the choice, so that the same run goes on from here."""
+    def _save_state(self) -> None:
+        """Save the chains and the choice, from which the same call continues after a kill."""
         if self.folder is None:
             return
         arrays = {}
@@ -624,8 +622,8 @@ class Learner:
             save_file(arrays, folder / ROUNDS_FILE)
             write_json(folder / CHOICE_FILE, vars(self.choice))
 
-    def _resume(self) -> bool:
-        """Read what ``_keep`` wrote; whether there was anything."""
+    def _load_state(self) -> bool:
+        """Load what ``_save_state`` saved; False if there is nothing."""
         if self.folder is None or not (self.folder / CHOICE_FILE).is_file():
             return False
         self.choice = Choice(**read_json(self.folder / CHOICE_FILE))
@@ -634,13 +632,13 @@ class Learner:
             chain.mined = arrays[f"mined {number}"].numpy()
             first, second = (arrays[f"map {number} {side}"] for side in (0, 1))
             chain.maps = (first.to(self.vectors[0].device), second.to(self.vectors[1].device))
-            self._map_encoder(chain)
+            self._fit_encoder_maps(chain)
         progress.note(f"two views: goes on after round {len(self.choice.rounds)}")
         return True
 
 
 def fixed_weights(space: Space) -> dict[str, float]:
-    """Settings of another ``TwoView`` with the same weights as this space has."""
+    """Settings that give another ``TwoView`` the weights of this space."""
     chosen = space.settings.get("chosen_weights") or {}
     names = {MAPPED: "mapped_weight", ENCODER: "weight", STATIC: "static_weight"}
     return {"weight": 0.0} | {names[name]: float(weight) for name, weight in chosen.items()}
@@ -652,7 +650,7 @@ def clear_gain(better: ArrayLike, worse: ArrayLike) -> bool:
     return bool(gain.mean() > gain.std() / math.sqrt(len(gain)))
 
 
-def ranks(asked: Sequence[Asked], weights: Sequence[float]) -> NDArray[np.int64]:
+def ranks(asked: Sequence[Questions], weights: Sequence[float]) -> NDArray[np.int64]:
     """Rank of the best gold of every word; ``weights`` of the views after the first."""
     shares = np.array([1.0, *(weight**2 for weight in weights)])
     if ENCODER_ALONE in weights:
@@ -670,7 +668,7 @@ def ranks(asked: Sequence[Asked], weights: Sequence[float]) -> NDArray[np.int64]
 
 
 def side_by_side(views: Sequence[Sequence[Tensor]], weights: Sequence[float]) -> list[Tensor]:
-    """Unit rows of all views; their cosine is the mean of all, each weighing weight²."""
+    """Unit rows of all views concatenated; their cosine is the mean of all, weighted by weight²."""
     if len(views) == 1:
         return list(views[0])
     return [

@@ -1,8 +1,8 @@
 """VecMap: a map in closed form, or self-learning from a first dictionary (docs/method.md §6).
 
-The steps, in the order of this file: normalise; find a first dictionary; learn by turns a map from
-the dictionary and a dictionary from the map; check that the outcome is no accident; whiten, rotate,
-re-weight and de-whiten both sides.
+The steps, in the order of this file: normalise; find a first dictionary; alternate between a map of
+the dictionary and a dictionary under the map; check that the outcome is better than chance; whiten,
+rotate, re-weight and de-whiten both sides.
 """
 
 from __future__ import annotations
@@ -31,10 +31,8 @@ from blicer.align.base import (
     prepare,
     unit_,
 )
-from blicer.align.convergence import WORDS as CHECKED_WORDS
-from blicer.align.convergence import check_convergence
-from blicer.align.procrustes import distinct_pairs
-from blicer.align.resume import Progress
+from blicer.align.checkpoint import Checkpoint
+from blicer.align.procrustes import count_distinct_words
 from blicer.align.space import Space
 from blicer.config import setting
 from blicer.devices import resolve_device
@@ -44,20 +42,26 @@ from blicer.neighbours.kernels import GroupMaxima, Scan, cached_blocks
 from blicer.progress import note
 
 INITS = ("seeds", "distributions", "identical", "numerals")
-SMALLEST_VARIANCE = 1e-10  # of the largest: below it a direction is rounding error in float32
+SMALLEST_VARIANCE = 1e-10  # of the largest variance; directions below are rounding error
 PRODUCT_ROWS = 2048  # rows of the similarity matrix multiplied at once
-WORKING_SHARE = 0.85  # of the memory budget that the kept similarities may take
-RANK_BOUNDS = (1, 2, 4, 7, 11, 16, 24, 36, 80)  # words of like rank are selected for together
+WORKING_SHARE = 0.85  # of the memory budget that the similarity matrix may take
+RANK_BOUNDS = (1, 2, 4, 7, 11, 16, 24, 36, 80)  # words of similar rank are selected together
+# The check of the outcome (``VecMap.verdict``).
+CHECKED_WORDS = 4_000  # most frequent words that it looks at
+ENOUGH = 0.15  # score above which a map is accepted; wrong ones stay near 0
+SPLITS = 4  # random halves that the agreement is averaged over
+RANDOM_STARTS = 3
+FEWEST_PAIRS = 10
 
 
 @dataclass(frozen=True)
 class Learned:
-    """What self-learning ended with: pairs (pairs, 2), and how it went."""
+    """The result of self-learning: pairs (pairs, 2), and a report."""
 
     pairs: Tensor
     objective: float
     iterations: int
-    stalled: bool  # False when max_iterations cut it short
+    stalled: bool  # False if max_iterations cut it short
 
 
 @dataclass(kw_only=True)
@@ -126,9 +130,9 @@ class VecMap(Aligner):
     def _dictionary_of_words(
         self, source: Embeddings, target: Embeddings, pairs: Seeds
     ) -> Tensor | None:
-        """The first dictionary as far as words give it; None if vectors have to."""
+        """The first dictionary from words alone; None if it comes from the vectors."""
         if self.init == "seeds":
-            return torch.from_numpy(self.needed(pairs))
+            return torch.from_numpy(self.require_seeds(pairs))
         if pairs is not None:
             note(f"the seeds are not used: this mode starts from {self.init}")
         if self.init not in ("identical", "numerals"):
@@ -136,7 +140,7 @@ class VecMap(Aligner):
         return from_shared_words(source, target, numerals=self.init == "numerals")
 
     def from_distributions(self, x: Tensor, y: Tensor) -> Tensor:
-        """Pairs (pairs, 2) int64 of the most frequent words with alike similarity distributions."""
+        """Pairs (pairs, 2) int64 of frequent words with similar similarity distributions."""
         size = min(self.init_words, len(x), len(y))
         lists_x, lists_y = similarity_distributions(x[:size]), similarity_distributions(y[:size])
         return self.induce(lists_x, lists_y).pairs
@@ -154,9 +158,9 @@ class VecMap(Aligner):
 
         The dictionary is stochastic: a similarity is kept with a probability that grows each time
         the objective (mean best similarity) has stalled, until nothing is dropped any more.
-        ``work``: the folder where a killed run finds its iterations again.
+        ``work``: the folder of the checkpoint that a call after a kill continues from.
         """
-        kept = Progress(work, self.settings, x, y, pairs)
+        checkpoint = Checkpoint(work, self.settings, x, y, pairs)
         generator = torch.Generator().manual_seed(self.seed)
         head_x, head_y = x[: self.words], y[: self.words]
         buffer = similarity_buffer(head_x, head_y, self.memory_gb)
@@ -170,7 +174,7 @@ class VecMap(Aligner):
         started = time.monotonic()
         keep, best, last_rise, iteration = self.keep_start, float("-inf"), 0, 0
         objective, stalled = best, True
-        if (found := kept.resume()) is not None:
+        if (found := checkpoint.load()) is not None:
             pairs = found[0]["pairs"]
             generator.set_state(found[0]["generator"])
             keep, best, last_rise, iteration, objective = found[1]["schedule"]
@@ -193,7 +197,7 @@ class VecMap(Aligner):
                     best, last_rise = objective, iteration
                 left = self.iterations_left(keep, iteration - last_rise)
                 seconds = left * (time.monotonic() - started) / (iteration - first)
-                kept.keep(
+                checkpoint.save(
                     {"pairs": pairs, "generator": generator.get_state()},
                     {"schedule": [keep, best, last_rise, iteration, objective]},
                 )
@@ -205,11 +209,11 @@ class VecMap(Aligner):
             # Cut short: the dictionary for the final map is induced without dropping anything.
             induced = iterate(pairs, 1.0)
             pairs, objective = induced.pairs, induced.objective
-        kept.done()
+        checkpoint.delete()
         return Learned(pairs, objective, iteration - 1, stalled)
 
     def iterations_left(self, keep: float, since_rise: int) -> int:
-        """The fewest iterations that can still come: a stall for each step of ``keep``."""
+        """The fewest iterations still to come: one stall for each step of ``keep``."""
         steps = math.ceil(math.log(1.0 / keep, self.keep_factor) - 1e-9) if keep < 1.0 else 0
         return self.patience - since_rise + steps * self.patience
 
@@ -222,11 +226,11 @@ class VecMap(Aligner):
         generator: torch.Generator | None = None,
         buffer: Tensor | None = None,
     ) -> Induced:
-        """Best surviving match by CSLS of every row of ``x`` and of ``y`` (unit rows), both united.
+        """Best surviving match by CSLS of every unit row of ``x``, and of every one of ``y``.
 
-        Every similarity survives with probability ``keep``. A pair that both directions choose
-        stands twice in the result, so it weighs double in the map. ``buffer`` is a
-        ``similarity_buffer`` to be overwritten, for callers that induce repeatedly.
+        Every similarity survives with probability ``keep``. A pair that both directions choose is
+        in the result twice, so it weighs double in the map. ``buffer`` is a ``similarity_buffer``
+        to be overwritten, for callers that induce repeatedly.
         """
         ranks_x = draw_ranks(len(x), keep, generator).to(x.device)
         ranks_y = draw_ranks(len(y), keep, generator).to(x.device)
@@ -250,10 +254,10 @@ class VecMap(Aligner):
             rows.fold(torch.sub(buffer[block], rows.penalty, out=csls), block)
             columns.fold(torch.sub(buffer[block], columns.penalty[block, None], out=csls), block)
         found = at_ranks(rows, ranks_x), at_ranks(columns, ranks_y)
-        return _united(*found, best_x[:, 0], best_y[:, 0])
+        return _concatenated(*found, best_x[:, 0], best_y[:, 0])
 
     def _induce_blocked(self, x: Tensor, y: Tensor, ranks_x: Tensor, ranks_y: Tensor) -> Induced:
-        """For a tight memory budget: blocks of the product are made anew instead of kept."""
+        """``induce`` for a tight memory budget: recomputes blocks of the product."""
         scan = Scan(x, y, memory_gb=self.memory_gb, label="hubness")
         best_x, _, best_y, _ = scan.best_both(min(self.k_csls, len(x), len(y)))
         found = []
@@ -265,7 +269,7 @@ class VecMap(Aligner):
             blocks = zip(left.split(height), ranks.split(height), strict=True)
             best = [nth_best(rows @ right.T - half, rank) for rows, rank in blocks]
             found.append(torch.cat(best))
-        return _united(found[0], found[1], best_x[:, 0], best_y[:, 0])
+        return _concatenated(found[0], found[1], best_x[:, 0], best_y[:, 0])
 
     def mutual(self, x: Tensor, y: Tensor) -> Tensor:
         """Pairs (pairs, 2) of unit rows that are each other's best match by CSLS."""
@@ -275,23 +279,33 @@ class VecMap(Aligner):
         return found.pairs[: found.forward][both]
 
     def verdict(self, x: Tensor, y: Tensor, pairs: Tensor, *, start: str) -> dict[str, Any]:
-        """Whether a dictionary (pairs, 2) that was learned from ``start`` is a real map."""
+        """Whether a dictionary (pairs, 2) that was learned from ``start`` is a real map.
 
-        def self_learn(x: Tensor, y: Tensor, pairs: Tensor, start: int) -> Tensor:
-            limits = {"k_csls": self.k_csls, "memory_gb": self.memory_gb}
-            schedule = {"words": CHECKED_WORDS, "patience": 3, "max_iterations": 80}
-            learner = VecMap.configured({**limits, **schedule, "seed": self.seed + start})
-            label = f"checking the outcome, random start {start + 1}"
-            return learner.self_learn(x, y, pairs, label=label).pairs
-
-        convergence = check_convergence(
-            x, y, pairs, seed=self.seed, mutual=self.mutual, self_learn=self_learn
-        )
-        outcome: dict[str, Any] = {
-            "convergence": round(convergence.score, 4),
-            "converged": convergence.converged,
-        }
-        if not convergence.converged:
+        Self-learning always ends with a dictionary. A real one agrees with itself: a map of one
+        half of its pairs finds the other half again. Short self-learning from random starts tells
+        how much of that chance gives (docs/method.md §8).
+        """
+        x, y = x[:CHECKED_WORDS], y[:CHECKED_WORDS]
+        pairs = pairs[(pairs[:, 0] < len(x)) & (pairs[:, 1] < len(y))]
+        generator = torch.Generator().manual_seed(self.seed)
+        size, by_chance = min(len(x), len(y)), []
+        for number in range(RANDOM_STARTS):
+            sides = [torch.randperm(len(side), generator=generator)[:size] for side in (x, y)]
+            learner = VecMap(
+                words=CHECKED_WORDS,
+                k_csls=self.k_csls,
+                patience=3,
+                max_iterations=80,
+                memory_gb=self.memory_gb,
+                seed=self.seed + number,
+            )
+            label = f"checking the outcome, random start {number + 1}"
+            learned = learner.self_learn(x, y, torch.stack(sides, dim=1), label=label).pairs
+            by_chance.append(self._agreement(x, y, learned, generator))
+        agreement, chance = self._agreement(x, y, pairs, generator), max(by_chance)
+        score = (agreement - chance) / max(1e-9, 1.0 - chance)
+        outcome: dict[str, Any] = {"convergence": round(score, 4), "converged": score >= ENOUGH}
+        if not outcome["converged"]:
             advice = (
                 "give more seed pairs, or check that they are right"
                 if start == "seeds"
@@ -300,10 +314,35 @@ class VecMap(Aligner):
             )
             outcome["verdict"] = (
                 "learning did not find a common structure of the two spaces "
-                f"({100 * convergence.agreement:.0f} % of held-out pairs agree, "
-                f"{100 * convergence.chance:.0f} % would by chance): {advice}"
+                f"({100 * agreement:.0f} % of held-out pairs agree, "
+                f"{100 * chance:.0f} % would by chance): {advice}"
             )
         return outcome
+
+    def _agreement(
+        self, x: Tensor, y: Tensor, dictionary: Tensor, generator: torch.Generator
+    ) -> float:
+        """Share of the mutual pairs under a dictionary's map that random halves find again."""
+
+        def found_with(pairs: Tensor) -> Tensor:
+            rows = pairs.to(x.device)
+            weights = orthogonal_map(x[rows[:, 0]], y[rows[:, 1]]).to(x.dtype).to(x.device)
+            return self.mutual(x @ weights, y)
+
+        def keys(pairs: Tensor) -> Tensor:
+            return pairs[:, 0] * len(y) + pairs[:, 1]
+
+        known = found_with(dictionary)
+        if len(known) < FEWEST_PAIRS:
+            return 0.0
+        shares = []
+        for _ in range(SPLITS):
+            half, rest = known[torch.randperm(len(known), generator=generator)].tensor_split(
+                [len(known) // 2]
+            )
+            again = torch.isin(keys(rest), keys(found_with(half)))
+            shares.append(float(again.double().mean()))
+        return sum(shares) / len(shares)
 
 
 # The first dictionary
@@ -312,8 +351,8 @@ class VecMap(Aligner):
 def similarity_distributions(rows: Tensor) -> Tensor:
     """Each word's similarities to all others, sorted, from the square root of the Gram matrix.
 
-    The sorted list forgets which words the similarities belong to, so that the lists of the two
-    languages can be compared; words that mean the same have similar lists.
+    Sorted lists of the two languages can be compared, whichever words the similarities belong to;
+    words that mean the same have similar lists.
     """
     left, scales, _ = torch.linalg.svd(rows.cpu().double(), full_matrices=False)
     root = ((left * scales) @ left.T).float().to(rows.device)
@@ -321,7 +360,7 @@ def similarity_distributions(rows: Tensor) -> Tensor:
 
 
 def from_shared_words(source: Embeddings, target: Embeddings, *, numerals: bool) -> Tensor:
-    """Words spelled the same, or numbers in digits of whatever script, that both languages have."""
+    """Pairs of words spelled the same, or of equal numbers in the digits of any script."""
     rows, wanted = (_numerals(side) if numerals else side.lookup for side in (source, target))
     pairs = [(row, wanted[word]) for word, row in rows.items() if word in wanted]
     if not pairs:
@@ -334,7 +373,7 @@ def from_shared_words(source: Embeddings, target: Embeddings, *, numerals: bool)
 
 
 def _numerals(embeddings: Embeddings) -> dict[str, int]:
-    """Row of each numeral, by its digits; of two spellings the more frequent counts."""
+    """Row of each numeral by its digits; the more frequent of two spellings counts."""
     rows: dict[str, int] = {}
     for row, word in enumerate(embeddings.words):
         if word.isdecimal():
@@ -347,7 +386,7 @@ def _numerals(embeddings: Embeddings) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Induced:
-    """Word pairs (pairs, 2) int64 on the CPU, and how similar best matches are on average."""
+    """Word pairs (pairs, 2) int64 on the CPU, and the mean similarity of best matches."""
 
     pairs: Tensor
     forward: int  # pairs found from the source side; they come first
@@ -355,9 +394,9 @@ class Induced:
 
 
 def draw_ranks(words: int, keep: float, generator: torch.Generator | None) -> Tensor:
-    """How many-th best entry is each word's best survivor: geometric(keep), int64 from 1.
+    """The rank of each word's best surviving entry: geometric(keep), int64 from 1.
 
-    As good as dropping similarities one by one, and no random number for each of them is needed.
+    The same distribution as dropping similarities one by one, with one random number a word.
     """
     if keep >= 1.0:
         return torch.ones(words, dtype=torch.int64)
@@ -366,7 +405,7 @@ def draw_ranks(words: int, keep: float, generator: torch.Generator | None) -> Te
 
 
 def similarity_buffer(x: Tensor, y: Tensor, memory_gb: float) -> Tensor | None:
-    """Room for all similarities, to be used again and again; None if the budget is too small."""
+    """A reusable buffer for all similarities; None if the memory budget is too small."""
     if 4 * len(x) * len(y) > WORKING_SHARE * memory_gb * 2**30:
         return None
     return x.new_empty(len(x), len(y))
@@ -401,8 +440,8 @@ def nth_best(scores: Tensor, ranks: Tensor) -> Tensor:
     return torch.where(inside, picked, torch.full_like(picked, -1))
 
 
-def _united(forward: Tensor, backward: Tensor, best_x: Tensor, best_y: Tensor) -> Induced:
-    """Both directions' pairs; a word with no survivor gives none."""
+def _concatenated(forward: Tensor, backward: Tensor, best_x: Tensor, best_y: Tensor) -> Induced:
+    """Concatenate both directions' pairs; a word without a surviving match has none."""
     words_x = torch.arange(len(forward), device=forward.device)
     words_y = torch.arange(len(backward), device=forward.device)
     from_x = torch.stack([words_x, forward], dim=1)[forward >= 0]
@@ -425,7 +464,7 @@ def closed_form_maps(
     which is well-posed, is returned (on held-out seeds it is better there by 4 to 20 points of
     P@1); ``shrunk_maps`` avoids the cliff.
     """
-    dimensions, distinct = x.shape[1], distinct_pairs(np.asarray(pairs))
+    dimensions, distinct = x.shape[1], count_distinct_words(np.asarray(pairs))
     rows_x, rows_y = x[pairs[:, 0].to(x.device)], y[pairs[:, 1].to(y.device)]
     # Whitening
     whiten_x = whitening(cross_product(rows_x, rows_x)) if distinct >= 2 * dimensions else None
@@ -484,5 +523,4 @@ def whitening(covariance: Tensor) -> Tensor | None:
     variances, directions = torch.linalg.eigh(covariance)
     if float(variances[0]) <= SMALLEST_VARIANCE * float(variances[-1]):
         return None
-    scaled: Tensor = (directions / variances.sqrt()) @ directions.T
-    return scaled
+    return (directions / variances.sqrt()) @ directions.T

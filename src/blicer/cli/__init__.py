@@ -52,7 +52,7 @@ def print_error(message: object) -> None:
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM, which ends a command as ctrl-C does."""
+    """Raised on SIGTERM, so that it ends a command as ctrl-C does."""
 
 
 def _terminate(*_: object) -> None:
@@ -65,13 +65,13 @@ def _say_stopped(stopped: KeyboardInterrupt) -> None:
 
 
 def main() -> None:
-    """Run a command; what the user can mend is one sentence and an exit code, not a traceback."""
-    # torch's threads spin while they wait for each other: beside one other busy process training
-    # takes eight times as long on two cores. torch reads this when it is imported.
+    """Run a command; ``BlicerError`` becomes a message and an exit code, without a traceback."""
+    # torch's threads spin while they wait: with another busy process, training takes eight times as
+    # long on two cores. torch reads this when it is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     gc.set_threshold(50_000)  # imports make a million objects that stay
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a terminal that lacks a letter shows its code
+        if isinstance(stream, io.TextIOWrapper):  # escape letters that the terminal cannot encode
             stream.reconfigure(errors="backslashreplace")
     signal.signal(signal.SIGTERM, _terminate)
     try:
@@ -95,5 +95,4 @@ def main() -> None:
 
 
 # In the order in which help lists the commands.
-from blicer.cli import train, translate, serve, data, pretrained, demo  # noqa: E402, F401, I001
-from blicer.cli import benchmark  # noqa: E402, F401
+from blicer.cli import train, translate, serve, data, benchmark  # noqa: E402, F401, I001

@@ -1,6 +1,6 @@
-"""What commands share: options, each declared once, and helpers around them.
+"""Options shared by commands, each declared once, and helpers for commands.
 
-Methods, scorers, presets and formats in help texts are those of the registries.
+Help texts list methods, scorers, presets and formats from the registries.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from blicer.scorers import SCORERS
 from blicer.stage_cache import work_folder
 
 
-def listed(names: Iterable[str], *more: str) -> str:
+def any_of(names: Iterable[str], *more: str) -> str:
     """``a, b or c``."""
     *first, last = [*names, *more]
     return f"{', '.join(first)} or {last}" if first else last
@@ -68,12 +68,12 @@ AsJson = Annotated[bool, Option("--json", help="Print JSON.")]
 Language = Annotated[str | None, Option(help="BCP 47 tag of these vectors, such as en.")]
 Name = Annotated[str | None, Option(help="What this language calls itself, if its tag is unknown.")]
 
-Preset = Annotated[str | None, Option(help=f"{listed(PRESETS)}; by default {_BY_SEEDS}.")]
+Preset = Annotated[str | None, Option(help=f"{any_of(PRESETS)}; by default {_BY_SEEDS}.")]
 ConfigFile = Annotated[Path | None, Option("--config", help="TOML file of settings.")]
 Settings = Annotated[list[str] | None, Option("--set", help=_SETTINGS)]
 Encoder = Annotated[str | None, Option(help=_ENCODERS)]
 Template = Annotated[str | None, Option(help="T1 to T16, or a text with `[w]` and perhaps `[L]`.")]
-Space = Annotated[str | None, Option(help=f"{listed(METHODS)}; by default twoview.")]
+Space = Annotated[str | None, Option(help=f"{any_of(METHODS)}; by default twoview.")]
 Scorers = Annotated[str | None, Option(help=_SCORERS)]
 Init = Annotated[str | None, Option(help=_STARTS)]
 Device = Annotated[str | None, Option(help="auto (the default), cpu, cuda, cuda:1 or mps.")]
@@ -90,7 +90,7 @@ SeedsAsEvidence = Annotated[
 def least_confidence(
     translator: blicer.Translator, min_confidence: float | None, at_precision: float | None
 ) -> float | None:
-    """The confidence that either option asks for."""
+    """The least confidence by either option, or None."""
     if at_precision is None:
         return min_confidence
     if min_confidence is not None:
@@ -103,7 +103,7 @@ def least_confidence(
 
 
 def assigned(option: str, values: list[str] | None, form: str) -> dict[str, str]:
-    """The values of an option of the form NAME=VALUE, by name; a name given twice raises."""
+    """The values of an option NAME=VALUE, by name; raises if a name is given twice."""
     found: dict[str, str] = {}
     for value in values or []:
         name, _, text = (part.strip() for part in value.partition("="))
@@ -116,10 +116,10 @@ def assigned(option: str, values: list[str] | None, form: str) -> dict[str, str]
 
 
 def configure(context: Context, seeds: blicer.Lexicon | None, **changed: Any) -> Config:
-    """The settings that a command's options describe, checked.
+    """The configuration from a command's options.
 
-    An option that has the name of a setting sets it; ``--set`` sets any other. The number of seeds
-    chooses the preset unless one is named. ``changed`` replaces what options say.
+    An option with the name of a setting sets it; ``--set`` sets any other. The number of seeds
+    decides the default preset. ``changed``: values that replace those of options.
     """
     said = {**context.params, **changed}
     named = [one.name for one in fields(Config) if said.get(one.name) is not None]
@@ -137,12 +137,16 @@ def load_vectors(
     )
 
 
+def path_text(path: Path) -> str:
+    """The path as text; bytes of its name that are not UTF-8 are replaced."""
+    return os.fsencode(path).decode("utf-8", "replace")
+
+
 def vector_files(
     source: Path, target: Path, max_words: int | None, keep_case: bool
 ) -> dict[str, Any]:
-    """Which vectors a translator was trained on, so that it can be trained again."""
-    # A name that is not UTF-8 can be opened but not written down.
-    files = [os.fsencode(path.absolute()).decode("utf-8", "replace") for path in (source, target)]
+    """The vectors that a translator is trained on, so that it can be trained again."""
+    files = [path_text(path.absolute()) for path in (source, target)]
     return {"files": files, "max_words": max_words, "lowercase": not keep_case}
 
 
@@ -155,9 +159,9 @@ def load_lexicon(
 
 
 def writes_output(command: Callable[..., None]) -> Callable[..., None]:
-    """Decorate a command whose ``output`` no other process may write at the same time.
+    """Decorate a command so that it locks its ``output``.
 
-    Interrupted, it says what was kept and what to type.
+    When interrupted, it prints what is kept and how to continue.
     """
 
     @wraps(command)
@@ -178,7 +182,7 @@ def writes_output(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def check_folder(output: Path, what: str) -> Path:
-    """Raise if a space or translator may not be written there; returns a folder for caches."""
+    """Raise if a space or translator cannot be written there; returns the folder for caches."""
     check_replaceable(output, f"{what}.json", f"a {what}")
     check_writable(output)
     return work_folder(output)
@@ -186,7 +190,7 @@ def check_folder(output: Path, what: str) -> Path:
 
 def echo_json(value: Any, *, indent: int | None = 2) -> None:
     text = json.dumps(value, ensure_ascii=False, indent=indent, default=str)
-    # JSON escapes some of what steers a terminal; these are the others.
+    # Control characters that JSON does not escape.
     echo(re.sub("[\x7f-\x9f]", lambda found: f"\\u{ord(found[0]):04x}", text))
 
 

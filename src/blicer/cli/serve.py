@@ -10,8 +10,7 @@ from typing import Annotated
 from typer import Option
 
 from blicer.cli import app, options
-from blicer.errors import InputError
-from blicer.pages import needed
+from blicer.errors import InputError, needed
 from blicer.progress import note
 
 DICTIONARY_WORDS = 20_000
@@ -61,7 +60,7 @@ def serve(
         with served.listen(host, port) as listening:
             lookup = Lookup.load(translator, words)
             web = served.create_app(
-                *(translator, lookup, store), host=host, token=token, vectors=vectors
+                translator, lookup, store, host=host, token=token, vectors=vectors
             )
             note(f"decisions: {store.path} ({len(store)} so far)")
             note(f"open {served.address(listening, token)} (ctrl-C stops)")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import warnings
 from collections.abc import Iterable
@@ -33,10 +32,10 @@ WORDS_READ = 200_000
 COLUMNS = ("source", "target", "score", "scaled", "label", "kind", "repeats", "left", "right")
 _MODES = f"""supervised, semi_supervised or unsupervised; by default by the number of seeds (c1 and
 c2: semi_supervised below {ENOUGH_FOR_SUPERVISED} pairs)."""
-_METHODS = f"{options.listed(METHODS, FILES)} (already in one space)."
+_METHODS = f"{options.any_of(METHODS, FILES)} (already in one space)."
 _CURATED = """Dictionary that an editor has filled in (`blicer export --review`): accepted and
 corrected pairs become seeds, rejected ones are known to be wrong; repeatable."""
-_SPACES = f"{options.listed(METHODS, 'the folder of a space')}; by default twoview."
+_SPACES = f"{options.any_of(METHODS, 'the folder of a space')}; by default twoview."
 
 
 @app.command()
@@ -90,9 +89,8 @@ def align(
         if not force:
             raise BlicerError(f"{verdict}; nothing was written to {output} (--force writes it)")
         note(verdict)
-    for name, path in (("source_file", source), ("target_file", target)):
-        # A name that is not UTF-8 can be opened but not written down.
-        space.settings[name] = os.fsencode(path).decode("utf-8", "replace")
+    space.settings["source_file"] = options.path_text(source)
+    space.settings["target_file"] = options.path_text(target)
     instead = ", in place of the space that was there" if output.exists() else ""
     space.save(output)
     shutil.rmtree(work, ignore_errors=True)
@@ -107,7 +105,7 @@ def align(
 
 
 def _value(text: str) -> Any:
-    """A ``--set`` value as Python's: JSON where it looks like it, otherwise the text."""
+    """A ``--set`` value: parsed as JSON if possible, else the text."""
     plain = {"none": "null", "true": "true", "false": "false"}.get(text.lower(), text)
     try:
         return json.loads(plain)
@@ -118,10 +116,10 @@ def _value(text: str) -> Any:
 def _aligner(
     method: str, mode: str | None, seeds: blicer.Lexicon | None, chosen: dict[str, Any]
 ) -> Aligner:
-    """The method by its name, in the mode asked for or the one that fits the number of seeds."""
+    """The aligner in the given mode, or in the one for the number of seeds."""
     kind = aligner_class(method)
     if "seed" in chosen and "seed" not in kind.setting_names():
-        del chosen["seed"]  # nothing is drawn at random in this method
+        del chosen["seed"]  # this method is deterministic
     if mode is None and seeds is not None and "init" not in chosen:
         mode = kind.usual_mode(preset_for(len(seeds)))
         if kind.presets.get(mode) != kind.presets.get("supervised"):
@@ -249,7 +247,7 @@ def train(
     work = options.check_folder(output, "translator")
     if suspects is not None:
         check_writable(suspects)
-    # A folder that is named like a method is not meant, unless its path says that it is.
+    # A name of a method means the method, even if there is a folder of that name.
     saved = Path(space) if space and space not in METHODS and Path(space).is_dir() else None
     method = None if saved else space
     pivots = {"--pivot": pivot, "--pivot-source": pivot_source, "--pivot-target": pivot_target}
@@ -315,7 +313,7 @@ def train(
 
 
 def _finished(output: Path, made_from: str) -> blicer.Translator | None:
-    """The translator in ``output``, if the same command has made it before."""
+    """The translator in ``output``, if the same command made it."""
     from blicer.translator import DESCRIPTION
 
     if not (output / DESCRIPTION).is_file():
@@ -333,12 +331,11 @@ def _finished(output: Path, made_from: str) -> blicer.Translator | None:
 
 
 def _report(translator: blicer.Translator, suspects: Path | None) -> None:
-    """What to expect of the translator, what would help, and which seeds look wrong."""
+    """Print the expected precision, advice, and how many seeds look wrong."""
     details, calibration = translator.details, translator.calibration
-    sides = ((translator.space.source, "source"), (translator.space.target, "target"))
-    names = tuple(side.language or name for side, name in sides)
+    names = (translator.source.language or "source", translator.target.language or "target")
     if "expected" in details:
-        for line in lines(details["expected"], (names[0], names[1])):
+        for line in lines(details["expected"], names):
             note(line)
         if details["advice"]:
             note(f"this is poor: {details['advice']}")
@@ -370,7 +367,7 @@ def _report(translator: blicer.Translator, suspects: Path | None) -> None:
 def _judged(
     seeds: blicer.Lexicon | None, curated: list[Path], keep_case: bool
 ) -> tuple[blicer.Lexicon | None, blicer.Lexicon]:
-    """The seeds with what editors accepted or corrected, and the pairs that they rejected."""
+    """The seeds plus pairs that editors accepted or corrected; the pairs that they rejected."""
     right = list(seeds.listed()) if seeds is not None else []
     wrong: list[tuple[str, str]] = []
     for path in curated:
@@ -470,7 +467,7 @@ def _pair(option: str, name: str, languages: Iterable[str]) -> tuple[str, str]:
 
 @app.command()
 def config(
-    space: Annotated[str | None, Option(help=f"Settings of {options.listed(METHODS)}.")] = None,
+    space: Annotated[str | None, Option(help=f"Settings of {options.any_of(METHODS)}.")] = None,
     as_json: options.AsJson = False,
 ) -> None:
     """List every setting of a training run: default, other defaults, values, what it means.

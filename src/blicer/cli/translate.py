@@ -15,22 +15,22 @@ from blicer import formats, inspection
 from blicer.cli import app, options
 from blicer.config import AUTO, MOST
 from blicer.errors import EXIT_FAILURE, BlicerError, FileError, InputError
-from blicer.expressions import Spellings
 from blicer.files import STANDARD_OUTPUT, atomic_write, check_writable, open_descriptor
 from blicer.io.dictionary import tsv_row
 from blicer.languages import validate_tag
 from blicer.progress import note, printable
+from blicer.translations import Spellings
 
 if TYPE_CHECKING:
     from blicer.evaluation import Evaluation
     from blicer.translations import Translation
 
 MOST_SHOWN = 12  # values of a list
-_KINDS = f"Read it as {options.listed(inspection.KINDS)}."
+_KINDS = f"Read it as {options.any_of(inspection.KINDS)}."
 _LEAST = "F1 counts entries that are at least as sure; by default those that induce gives."
-_FORMATS = f"{options.listed(formats.FORMATS)}; by default by the file's ending."
+_FORMATS = f"{options.any_of(formats.FORMATS)}; by default by the file's ending."
 _BOTH = "Both directions in one dictionary; pairs found from both sides come first."
-_REVIEW = f"Add columns for an editor to {options.listed(formats.REVIEWED)}."
+_REVIEW = f"Add columns for an editor to {options.any_of(formats.REVIEWED)}."
 _TAG = "BCP 47 tag, where the dictionary file does not say."
 
 
@@ -163,7 +163,7 @@ def load_system(path: Path) -> Any:
 
 
 def _write_per_query(path: Path, system: Any, lexicon: blicer.Lexicon, result: Evaluation) -> None:
-    """One line a query: direction, query, rank (0: none), in vocabulary, best guess, golds."""
+    """One line a query: direction, query, rank (0: none), in vocabulary, guess, golds."""
     from blicer.evaluation import answerable_queries
 
     with atomic_write(path) as file:
@@ -236,7 +236,7 @@ def translate(
 
 def _answer(entry: Translation, near: Sequence[str]) -> str:
     if not entry.known:
-        hint = f"; did you mean {options.listed(near)}?" if near else ""
+        hint = f"; did you mean {options.any_of(near)}?" if near else ""
         return f"(not in the vocabulary{hint})"
     cells = []
     for candidate in entry.candidates:
@@ -358,7 +358,7 @@ def _is_reviewed(path: Path) -> bool:
 def _check_output(
     output: Path, format: str | None, as_json: bool, sources: Sequence[Path] = ()
 ) -> None:
-    """Now, not after the work."""
+    """Raise now, not after the work, if the dictionary cannot be written."""
     formats.check_output(output, format)
     check_writable(output)
     if output.is_file() and output not in sources and _is_reviewed(output):

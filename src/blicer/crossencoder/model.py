@@ -1,7 +1,7 @@
-"""``Reranker``: the cross-encoder that says how much two words look like translations.
+"""``Reranker``: the cross-encoder that scores whether two words are translations.
 
-A plain Hugging Face model with one logit: what is saved here loads in
-``sentence_transformers.CrossEncoder``, and what that saved loads here.
+A Hugging Face model with one logit. ``sentence_transformers.CrossEncoder`` loads what is saved
+here, and the reverse.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ class Reranker:
 
     ``encoder``: ``lite``, a name on the Hugging Face Hub, or a folder. ``config``: the settings to
     train with; by default those of the paper. ``overrides``: settings of the cross-encoder
-    (``blicer config`` lists them) that win over it. ``device``: ``auto``, ``cpu``, ``cuda``,
-    ``cuda:1`` or ``mps``. ``precision``: ``auto``, ``fp32``, ``bf16`` or ``fp16``.
-    ``report_`` tells how training went. The model is loaded on first use.
+    (``blicer config`` lists them) that override ``config``. ``device``: ``auto``, ``cpu``,
+    ``cuda``, ``cuda:1`` or ``mps``. ``precision``: ``auto``, ``fp32``, ``bf16`` or ``fp16``.
+    ``report_``: the report of the training. The model is loaded on first use.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Reranker:
         self.device, self.precision = resolve_device(device), precision
         self.report_: TrainingReport | None = None
         self._source = encoder
-        self._saved = False  # by us, with all its weights
+        self._saved = False  # whether ``save`` wrote it, so that all weights must be there
         self._facts: dict[str, Any] | None = None  # of its tokenizer
 
     @cached_property
@@ -88,7 +88,7 @@ class Reranker:
 
     @cached_property
     def _plain(self) -> tuple[Any, Any] | None:
-        """The saved model and its tokenizer without transformers, where that is possible."""
+        """The saved model and its tokenizer without transformers; None if that is not possible."""
         if self._facts is None:
             return None
         found = load_plain(Path(self._source), self._facts)
@@ -96,7 +96,7 @@ class Reranker:
 
     @property
     def net(self) -> Any:
-        """What scores: the Hugging Face model once it is loaded, before that its plain double."""
+        """The model to score with: the Hugging Face one if it is loaded, else the plain one."""
         if "model" in self.__dict__ or self._plain is None:
             return self.model
         return self._plain[0]
@@ -123,10 +123,10 @@ class Reranker:
     ) -> Reranker:
         """Train on text pairs with soft labels (BCE with logits, method §3).
 
-        ``weights`` count an example that often without repeating it. With ``output_dir`` the
-        model is saved there in the end, and until then the state is kept beside it in
-        ``<output_dir>.checkpoint.safetensors``: the same call after a crash or a kill goes on from
-        there and ends with the same weights; once finished it only loads them.
+        ``weights``: how often each example counts. ``output_dir``: where the model is saved. Until
+        it is trained, ``<output_dir>.checkpoint.safetensors`` has the newest state: the same call
+        after a kill continues from there and ends with the same weights. Once the model is
+        trained, the same call only loads it.
         """
         data = self._labelled(left, right, labels, weights)
         run = Run(self.model, data, self.config, self.device, self.precision)
@@ -138,7 +138,7 @@ class Reranker:
             if self._finished(output_dir, run.report.fingerprint):
                 return self
             checkpoints = Checkpoints(output_dir, run.report.fingerprint)
-        # Half-trained weights must not pass for a model: if this fails, it is loaded anew.
+        # If training fails, half-trained weights must not be used: the model is loaded again.
         del self.model
         self.model, self.report_ = run.train(checkpoints), run.report
         if output_dir is not None and checkpoints is not None:
@@ -166,11 +166,11 @@ class Reranker:
         return LabelledPairs(self.pair_encoder.encode(left, right), soft, counts)
 
     def _finished(self, folder: Path, goal: str) -> bool:
-        """Take the weights of a folder that this very training has already filled."""
+        """Load the folder if the same training has already written it."""
         try:
             if read_json(folder / CONFIG_FILE)["training"]["fingerprint"] != goal:
                 return False
-        except (FileError, KeyError, TypeError):  # nothing there, or nothing of ours
+        except (FileError, KeyError, TypeError):  # nothing there, or another file
             return False
         note(f"{folder}: was already trained with this data and these settings; loaded")
         done = Reranker.load(folder, device=self.device, precision=self.precision)
@@ -183,14 +183,12 @@ class Reranker:
         """Sigmoid of the logit for each ``(left[i], right[i])`` in this order, float32."""
         one, other, inverse = distinct_pairs(left, right)
         pairs = self.pair_encoder.encode(one, other)
-        scores: Scores = score_tokens(self.net, pairs, self.device, self.autocast)[inverse]
-        return scores
+        return score_tokens(self.net, pairs, self.device, self.autocast)[inverse]
 
     def score_both_orders(self, left: Texts, right: Texts) -> Scores:
         """Mean of the scores of the two orders (method §4)."""
         scores = self.score([*left, *right], [*right, *left])
-        mean: Scores = (scores[: len(left)] + scores[len(left) :]) / np.float32(2)
-        return mean
+        return (scores[: len(left)] + scores[len(left) :]) / np.float32(2)
 
     def score_parts(self, sources: Texts, targets: Texts, reverse: Ints) -> Scores:
         """One order of each pair (0: source first, 1: target first), for early exit."""
@@ -203,8 +201,8 @@ class Reranker:
     def save(self, path: str | Path, *, fast_start: bool = True) -> None:
         """Write the whole model folder, or nothing.
 
-        ``fast_start``: with a copy of a large vocabulary that loads in parts. It takes seconds to
-        write, which a cached stage need not spend.
+        ``fast_start``: also write a copy of a large vocabulary that loads in parts. That takes
+        seconds, so cached stages go without.
         """
         check_replaceable(path, CONFIG_FILE, "a saved cross-encoder")
         model, tokenizer = self.model, self.tokenizer
@@ -243,7 +241,7 @@ class Reranker:
         loaded = cls(folder, **options)
         if not file.is_file():
             check_one_label(folder)
-            # RoBERTa's kind keeps two positions for padding.
+            # Models like RoBERTa reserve two positions for padding.
             positions = getattr(loaded.model.config, "max_position_embeddings", 512) - 2
             limit = min(loaded.tokenizer.model_max_length, positions)
             loaded.config = loaded.config.replace(max_length=int(limit))
@@ -260,7 +258,7 @@ class Reranker:
             loaded._facts = facts if isinstance(facts, dict) else None
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise FileError(file, f"is damaged, or of another version ({error})") from error
-        _ = loaded.net  # read now, so that a damaged folder is found here
+        _ = loaded.net  # load now, so that a damaged folder raises here
         return loaded
 
 

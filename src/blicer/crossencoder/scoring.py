@@ -1,8 +1,8 @@
-"""Scores many text pairs with a cross-encoder in as little computing as the exact answer allows.
+"""Scores many text pairs with a cross-encoder, exactly and with little computing.
 
-Equal pairs are scored once; texts are tokenised once; pairs are sorted by length, so that a batch
-is padded by next to nothing; batches hold a number of tokens, not of pairs, so that every batch
-fills the machine alike. ``best_first`` finds the best candidate without scoring them all.
+Equal pairs are scored once; texts are tokenised once; pairs are sorted by length, so that batches
+need little padding; batches have a fixed number of tokens, not of pairs. ``best_first`` finds the
+best candidate without scoring all.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Floats = NDArray[np.float64]
 
 
 def distinct_pairs(left: Sequence[str], right: Sequence[str]) -> tuple[list[str], list[str], Ints]:
-    """Every different pair once, and for each given pair its place among them."""
+    """The distinct pairs, and the index of each given pair among them."""
     if len(left) != len(right):
         raise InputError(f"{len(left)} left texts and {len(right)} right texts; expected as many")
     place: dict[tuple[str, str], int] = {}
@@ -48,8 +48,7 @@ def score_tokens(
             found = model(**pairs.batch(rows, device)).logits[:, 0].float()
             logits[torch.from_numpy(rows).to(device)] = found
             progress.advance(len(rows))
-    scores: Scores = torch.sigmoid(logits).cpu().numpy()
-    return scores
+    return torch.sigmoid(logits).cpu().numpy()
 
 
 # -- early exit ------------------------------------------------------------------------------------
@@ -61,20 +60,20 @@ ScoreParts = Callable[[Ints, Ints, Ints], ArrayLike]
 def best_first(
     known: ArrayLike, weights: Sequence[float], score: ScoreParts, *, batch_size: int = 64
 ) -> Ints:
-    """The best candidate of each query by full scoring (ties: the earlier), scored frugally.
+    """The best candidate of each query (ties: the earlier), without scoring all candidates.
 
-    A candidate's final score is a ``known`` part (queries, candidates) plus ``weights`` times parts
-    that are expensive and lie in [0, 1]. Method §4 is ``(1-λ)·scaled CSLS + λ/2·sigmoid(x,y) +
-    λ/2·sigmoid(y,x)``: each order of the cross-encoder is a part of its own, so a candidate that
-    the first order speaks against is dropped at half the cost. A candidate whose known part is
-    ``-inf`` is no candidate.
+    A candidate's final score is a ``known`` part (queries, candidates) plus ``weights`` times
+    expensive parts in [0, 1]. Method §4 is ``(1-λ)·scaled CSLS + λ/2·sigmoid(x,y) +
+    λ/2·sigmoid(y,x)``: each order of the cross-encoder is a part of its own, so a candidate with a
+    low score in the first order is dropped at half the cost. Candidates whose known part is
+    ``-inf`` are ignored.
 
-    What is not scored yet counts as 1, which gives an upper bound. Every round scores one part of
-    the most promising candidate of each open query; when the candidate with the highest bound is
-    fully scored, no other can win. Rounded addition and multiplication are monotone and parts are
-    always added in the same order, so a bound is never below the final score, not even in the last
-    bit: the answer is that of full scoring. When few queries are open a round takes more candidates
-    of each, so that calls stay near ``batch_size``: fuller calls, and a little more scored.
+    Parts that are not scored yet count as 1, which gives an upper bound. Every round scores one
+    part of the most promising candidate of each open query; when the candidate with the highest
+    bound is fully scored, no other can win. Rounded addition and multiplication are monotone and
+    parts are always added in the same order, so a bound is never below the final score, not even in
+    the last bit, and the result is that of full scoring. If few queries are open, a round takes
+    more candidates of each, so that calls stay near ``batch_size``.
     """
     known = np.asarray(known, dtype=np.float64)
     if known.ndim != 2 or known.shape[1] == 0 or np.isnan(known).any():
@@ -85,7 +84,7 @@ def best_first(
     values = np.ones((len(parts), *known.shape))  # 1 where a part is not scored yet
 
     def mixed(where: Any) -> Floats:
-        final: Floats = known[where]
+        final = known[where]
         for weight, part in zip(np.take(weights, parts), values, strict=True):
             final = final + weight * part[where]
         return final
@@ -109,14 +108,13 @@ def best_first(
         values[stage, rows, columns] = found
         done[rows, columns] += 1
         bound[rows, columns] = mixed((rows, columns))
-    best: Ints = bound.argmax(axis=1)
-    return best
+    return bound.argmax(axis=1)
 
 
 def _most_promising(bound: Floats, complete: NDArray[np.bool_], count: int) -> tuple[Ints, Ints]:
     """Rows and columns of up to ``count`` incomplete candidates of each query, by bound.
 
-    None is taken whose bound is under a final score that the query already has: it cannot win.
+    Candidates whose bound is below a final score of the same query are left out: they cannot win.
     """
     floor = np.where(complete, bound, -np.inf).max(axis=1, keepdims=True)
     wanted = np.where(complete | (bound < floor), -np.inf, bound)

@@ -1,10 +1,10 @@
-"""Text pairs as token ids: every distinct text is tokenised once, pairs are then put together.
+"""Text pairs as token ids: every distinct text is tokenised once, then pairs are assembled.
 
-A tokenizer handles the two texts of a pair apart from each other and only then adds its special
-tokens and cuts to ``max_length``. So 28 candidates of 2,000 words, in two orders, need the pieces
-of a few thousand distinct texts, not of 112,000 pairs. The layout of the special tokens is read
-off the tokenizer itself and compared with its own answers; a tokenizer that does anything else
-(or a slow one) is asked for every pair directly.
+A tokenizer handles the two texts of a pair separately and only then adds its special tokens and
+truncates to ``max_length``. So 28 candidates of 2,000 words, in two orders, need the pieces of some
+thousand distinct texts, not of 112,000 pairs. The layout of the special tokens is inferred from the
+tokenizer's output and checked against it; a tokenizer that does anything else (or a slow one)
+tokenises every pair itself.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ KEPT_TEXTS = 1_000_000
 class PairTokens:
     """Token ids of n pairs, one after another; row i is ``ids[starts[i]:starts[i] + lengths[i]]``.
 
-    The tokenizer says how batches are padded, and whether the model reads token types.
+    The tokenizer tells how batches are padded, and whether the model takes token types.
     """
 
     ids: Ints
@@ -45,7 +45,7 @@ class PairTokens:
         return np.cumsum(self.lengths) - self.lengths
 
     def batch(self, rows: Ints, device: torch.device) -> dict[str, torch.Tensor]:
-        """The model's inputs for some rows, padded to the longest of them only."""
+        """The model's inputs for some rows, padded to the longest of them."""
         lengths = self.lengths[rows, None]
         columns = np.arange(lengths.max())
         inside = columns < lengths
@@ -81,8 +81,8 @@ class PairEncoder:
             )
         self.tokenizer, self.max_length = tokenizer, max_length
         self._pieces: dict[str, Ints] = {}
-        # Of each part of a pair: its text (0: left, 1: right, None: special tokens), its token
-        # type, and its special tokens. Empty where pairs cannot be put together.
+        # For each part of a pair: its text (0: left, 1: right, None: special tokens), its token
+        # type, and its special tokens. Empty if pairs cannot be assembled.
         self._layout: list[tuple[int | None, int, Ints]] = []
         if getattr(tokenizer, "is_fast", False) and tokenizer.truncation_side == "right":
             self._read_layout()
@@ -112,7 +112,7 @@ class PairEncoder:
         new = [text for text in texts if text not in self._pieces]
         if new:
             backend = self.tokenizer.backend_tokenizer
-            # A call of the tokenizer leaves its truncation and padding switched on in the backend.
+            # A call of the tokenizer leaves truncation and padding switched on in the backend.
             backend.no_truncation()
             backend.no_padding()
             found = backend.encode_batch_fast(new, add_special_tokens=False)
@@ -157,7 +157,7 @@ class PairEncoder:
             self._layout = []
 
     def _agrees(self) -> bool:
-        """Whether assembled pairs are those that the tokenizer itself gives, long texts too."""
+        """Whether assembled pairs equal those of the tokenizer itself, also for long texts."""
         texts = ["", "a", "a b c", "a b " * self.max_length, "b a c " * self.max_length]
         pairs = [text for text in texts for _ in texts], texts * len(texts)
         ours, theirs = self._assemble(*pairs), self._ask_tokenizer(*pairs)
@@ -168,10 +168,10 @@ class PairEncoder:
 
 
 def longest_first(first: Ints, second: Ints, room: int) -> tuple[Ints, Ints]:
-    """How many tokens of each text stay when the longer one is cut until both fit.
+    """The lengths of both texts after truncation to ``room`` tokens together.
 
-    The longer text gives way until both are equal; then both are cut alike, and an odd place goes
-    to the text that was longer (to the second when they were as long as each other).
+    The longer text is cut until both are equal; then both are cut alike, and an odd token goes to
+    the text that was longer (to the second if they were equal).
     """
     shorter, longer = np.minimum(first, second), np.maximum(first, second)
     longer = np.minimum(longer, np.maximum(shorter, room - shorter))

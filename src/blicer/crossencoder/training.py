@@ -1,14 +1,14 @@
 """The training loop of the cross-encoder (docs/method.md §3): AdamW on BCE with soft labels.
 
 A run is a pure function of (data, settings, initial weights): the order of an epoch and the dropout
-of a step are drawn from ``(seed, epoch)`` and ``(seed, step)``. So a checkpoint holds weights and
-optimiser moments and nothing else, and a resumed run ends with the same bits as an uninterrupted
-one. (sentence-transformers' trainer writes checkpoints in place, with pickles in them, resumes them
+of a step are drawn from ``(seed, epoch)`` and ``(seed, step)``. So a checkpoint needs only weights
+and optimiser moments, and a resumed run ends with the same bits as an uninterrupted one.
+(sentence-transformers' trainer writes checkpoints in place, with pickles in them, resumes them
 whatever has changed since, needs ``datasets`` and tokenises every batch again.)
 
-What makes it cheap: texts are tokenised once; a random batch is sorted by length and cut into
-micro-batches padded on their own, whose gradients add up to exactly the batch's; of the embedding
-table only the rows that occur are trained (``blicer.encoders.tuning``).
+It is fast because texts are tokenised once; a random batch is sorted by length and cut into
+separately padded micro-batches, whose gradients add up to exactly the batch's; and only those rows
+of the embedding table that occur are trained (``blicer.encoders.tuning``).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from blicer.encoders.tuning import (
     set_step,
     train_rows_only,
 )
-from blicer.errors import MissingDependency
+from blicer.errors import needed
 from blicer.files import digest
 from blicer.progress import task
 
@@ -54,10 +54,10 @@ class LabelledPairs:
 
 @dataclass
 class TrainingReport:
-    """How a training run went."""
+    """The report of a training run."""
 
     fingerprint: str
-    """Hash of everything that decides the final weights."""
+    """Hash of all that the final weights depend on."""
     pairs: int
     resumed_from: int = 0
     seconds: float = 0.0
@@ -66,7 +66,7 @@ class TrainingReport:
 
 
 class Run:
-    """One training run; ``train`` takes it to the end from wherever a checkpoint is."""
+    """One training run; ``train`` continues from a checkpoint if there is one."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class Run:
         self._epoch, self._order = -1, np.zeros(0, dtype=np.int64)
 
     def train(self, checkpoints: Checkpoints | None = None) -> Any:
-        """Returns the trained model."""
+        """Train, and return the model."""
         started = time.monotonic()
         if self.config.lora_rank:
             self.model = add_lora(self.model, self.config)
@@ -110,7 +110,7 @@ class Run:
             with torch.no_grad():
                 for name, value in self.mean.items():
                     self.trained[name].copy_(value)
-                # The last step has no loss after it.
+                # No loss is computed after the last step.
                 size = sum(float(one.abs().max()) for one in self.trained.values())
                 check_finite(
                     size, "the end (the sum of the largest weights)", self.config.learning_rate
@@ -161,7 +161,7 @@ class Run:
         set_step(self.optimiser, self.config, step, self.total)
         rows = self.rows(step)
         rows = rows[np.argsort(-self.data.tokens.lengths[rows], kind="stable")]
-        # Dividing by the mean weight of all pairs, not of this batch, keeps the gradient unbiased.
+        # Dividing by the mean weight of all pairs, not of the batch, keeps the gradient unbiased.
         scale = 1 / (len(rows) * float(self.data.weights.mean()))
         total = torch.zeros((), device=self.device)
         for i in range(0, len(rows), self.micro):
@@ -189,7 +189,7 @@ class Run:
         )
 
     def _average(self, step: int) -> None:
-        """In the last part of the steps: keep the mean of the weights."""
+        """Update the mean of the weights, which is taken over the last steps."""
         first = self.total - round(self.config.average_last * self.total)
         if step < first:
             return
@@ -201,11 +201,9 @@ class Run:
 
 
 def add_lora(model: Any, config: Config) -> Any:
-    """Freeze the model and add low-rank updates to its linear layers; the head trains whole."""
-    try:
+    """Freeze the model except its head, and add low-rank updates to its linear layers."""
+    with needed("peft", "training with LoRA (lora_rank)", "lora"):
         from peft import LoraConfig, TaskType, get_peft_model
-    except ImportError as error:
-        raise MissingDependency("peft", "training with LoRA (lora_rank)", extra="lora") from error
     lora = LoraConfig(
         task_type=TaskType.SEQ_CLS,
         r=config.lora_rank,

@@ -37,9 +37,9 @@ def load_encoder(
 ) -> tuple[Any, Any]:
     """Load the model (fp32, in evaluation mode) and the tokenizer.
 
-    ``head``: with a head of one logit, initialised from ``seed`` if the checkpoint has none. False
+    ``head``: add a head of one logit, initialised from ``seed`` if the checkpoint has none; False
     gives the bare encoder. Either way only the first token of the last layer is computed.
-    ``complete``: weights that are missing, superfluous or of another shape raise ``FileError``.
+    ``complete``: missing, superfluous or misshapen weights raise ``FileError``.
     """
     with needed("transformers", "an encoder", "train"):
         from transformers import AutoModel, AutoModelForSequenceClassification
@@ -62,7 +62,7 @@ def load_encoder(
         )
     if model.config.pad_token_id is None:
         model.config.pad_token_id = tokenizer.pad_token_id
-    # Some tokenizers give token types that their model does not take.
+    # Some tokenizers return token types that their model does not accept.
     taken = inspect.signature(model.forward).parameters
     tokenizer.model_input_names = [name for name in tokenizer.model_input_names if name in taken]
     if model.config.model_type in _READ_FIRST_TOKEN:
@@ -77,7 +77,7 @@ def check_encoder(name: str | Path) -> None:
 
 
 def check_one_label(folder: Path) -> None:
-    """Raise unless the folder holds a head of one logit: any other would be replaced at random."""
+    """Raise unless the folder has a head of one logit; any other would be randomly replaced."""
     with needed("transformers", "an encoder", "train"):
         from transformers import AutoConfig
 
@@ -92,7 +92,7 @@ def check_one_label(folder: Path) -> None:
 
 @lru_cache(maxsize=2)
 def _tokenizer(source: str | Path, version: str) -> Any:
-    """The tokenizer, read once: each fold of a training loads the encoder anew."""
+    """The tokenizer, cached because each fold of a training loads the encoder again."""
     with needed("transformers", "an encoder", "train"):
         from transformers import AutoTokenizer
 
@@ -100,7 +100,7 @@ def _tokenizer(source: str | Path, version: str) -> Any:
 
 
 def _source(name: str | Path) -> str | Path:
-    """The folder that ``name`` means; a name on the Hub stays as it is."""
+    """The folder of the encoder, or its name on the Hub."""
     if name == lite.NAME:
         return lite.path()
     path = Path(name).expanduser()
@@ -114,11 +114,11 @@ def _source(name: str | Path) -> str | Path:
 
 
 def check_folder(folder: Path) -> None:
-    """Raise unless the folder may hold an encoder of ordinary sizes."""
-    # Without these files transformers would make up a tokenizer without a vocabulary.
+    """Raise unless the folder looks like that of an encoder of plausible size."""
+    # Without these files transformers would build a tokenizer without a vocabulary.
     if not any(path.is_file() for pattern in _TOKENIZER for path in folder.glob(pattern)):
         raise FileError(folder, "has no tokenizer; expected a folder with a Hugging Face encoder")
-    # The pooling of a sentence encoder is not needed, but a head in a module of its own is.
+    # We do not need a sentence encoder's pooling module, but we would need a separate head.
     modules = folder / "modules.json"
     config = read_json(folder / "config.json")
     if not isinstance(config, dict):
@@ -132,7 +132,7 @@ def check_folder(folder: Path) -> None:
 
 
 def _check_sizes(folder: Path, config: dict[str, Any]) -> None:
-    """Sizes that the weights beside cannot have raise before anything is built of them."""
+    """Raise if the configuration has sizes that do not fit the weights, before building a model."""
     for name in SIZES:
         value = config.get(name, 1)
         if type(value) is not int or not 0 < value <= LARGEST_SIZE:
@@ -147,14 +147,14 @@ def _check_sizes(folder: Path, config: dict[str, Any]) -> None:
 
 
 def _from_pretrained(kind: Any, source: str | Path, **options: Any) -> Any:
-    """Load one part with transformers, never running code that comes with it.
+    """``kind.from_pretrained`` without remote code.
 
-    Failures raise one sentence: ``FileError`` for a folder, ``InputError`` for a name on the Hub.
+    Failures raise ``FileError`` for a folder and ``InputError`` for a name on the Hub.
     """
     try:
         with quiet_transformers():
             return kind.from_pretrained(str(source), trust_remote_code=False, **options)
-    except Exception as error:  # a damaged folder gives any of them
+    except Exception as error:  # a damaged folder may raise anything
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
         if "trust_remote_code" in str(error):
             reason = "it needs code of its own, and blicer runs no code that comes with a model"
@@ -168,7 +168,7 @@ def _from_pretrained(kind: Any, source: str | Path, **options: Any) -> Any:
 
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """Silence load reports and bars: a new head is expected here, not worth a warning."""
+    """Silence load reports and progress bars; a new head is expected here."""
     from transformers.utils import logging
 
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
@@ -195,7 +195,7 @@ def encoder_version(name: str | Path) -> str:
 
 
 def local_files(name: str | Path) -> list[Path]:
-    """The files that make up the encoder in a folder of the user's; none for other names."""
+    """The files of an encoder in a local folder; none for other names."""
     folder = Path(name).expanduser()
     if name in ("", lite.NAME) or not folder.is_dir():
         return []
@@ -205,7 +205,7 @@ def local_files(name: str | Path) -> list[Path]:
 
 @lru_cache(maxsize=16)
 def _files_digest(states: tuple[tuple[Path, int, int], ...]) -> str:
-    """Hash of names and contents, computed once while sizes and times stay the same."""
+    """Hash of names and contents, cached while sizes and times stay the same."""
     return digest([(path.name, file_sha256(path)) for path, _, _ in states])
 
 
@@ -216,7 +216,7 @@ def fingerprint(model: Any, *extra: object) -> str:
         config.pop(key, None)
     weights = []
     for name, tensor in sorted(model.state_dict().items()):
-        # One by one, because they may lie on a GPU; as bytes, because numpy has no bf16.
+        # One by one, because they may be on a GPU; as bytes, because NumPy has no bf16.
         content = tensor.cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
         weights.append(digest(name, str(tensor.dtype), list(tensor.shape), content))
     return digest([str(item) for item in extra], config, weights)
@@ -226,8 +226,8 @@ def fingerprint(model: Any, *extra: object) -> str:
 
 _DTYPES = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 _WIDE = 512  # columns from which bf16 pays on a CPU; `lite` (256) scores 2.4 times slower in it
-# Measured on a CPU: time per token no longer falls from here on, and the fixed cost of a pass is
-# that of some 20 tokens (12 layers, 768 wide) to 60 (3 layers, 256 wide). A GPU wants full passes.
+# Tokens of a batch, and the fixed cost of a pass in tokens. Measured on a CPU: larger batches are
+# no faster, and a pass costs 20 tokens (12 layers, 768 wide) to 60 (3 layers, 256 wide) extra.
 CPU_BATCH, GPU_BATCH = (1024, 32), (32768, 4096)
 
 
@@ -235,7 +235,7 @@ def resolve_precision(precision: str, device: torch.device, model: Any) -> torch
     """The autocast type, or None for plain fp32.
 
     ``auto`` takes half precision only where it is faster: not on a CPU without bf16 units, and not
-    for a small model, which spends more on converting its numbers than on multiplying them.
+    for a small model, which spends more time on conversions than it saves on products.
     """
     if precision in _DTYPES:
         return _DTYPES[precision]
@@ -254,16 +254,15 @@ def _cpu_has_bf16() -> bool:
 
 
 def batch_cost(device: torch.device) -> tuple[int, int]:
-    """Tokens in a batch, and what one pass costs beside its tokens, for ``token_batches``."""
+    """The arguments ``tokens`` and ``pass_cost`` of ``token_batches``."""
     return CPU_BATCH if device.type == "cpu" else GPU_BATCH
 
 
 def token_batches(lengths: Ints, tokens: int, pass_cost: int = 0) -> Iterator[Ints]:
     """Rows from the longest to the shortest, in batches of at most ``tokens`` padded tokens.
 
-    A pass of the model costs as much as ``pass_cost`` tokens beside its own. Batches are cut
-    between two lengths wherever that saves more padding than one more pass costs (the cheapest
-    cut of all, found by dynamic programming over the distinct lengths).
+    Each batch costs ``pass_cost`` tokens extra. The batches are the cheapest partition by length,
+    found by dynamic programming over the distinct lengths.
     """
     order = np.argsort(-lengths, kind="stable")
     widths, counts = np.unique(-lengths, return_counts=True)
@@ -291,11 +290,11 @@ _READ_FIRST_TOKEN = ("bert", "camembert", "electra", "roberta", "xlm-roberta")
 def first_token_attention(
     attention: Any, hidden_states: Tensor, attention_mask: Tensor | None = None, **_: Any
 ) -> tuple[Tensor, None]:
-    """Replaces the last attention block's forward: (n, length, d) to (n, 1, d).
+    """The last attention block's forward for the first token only: (n, length, d) to (n, 1, d).
 
-    Models of the kinds ``_READ_FIRST_TOKEN`` read nothing else of the last layer. With one query a
-    head it is cheaper to move the key and value matrices over to the query and to the mean than to
-    project every token; an adapter (LoRA) needs the projections themselves.
+    Models of the kinds ``_READ_FIRST_TOKEN`` use nothing else of the last layer. With one query a
+    head it is cheaper to apply the key matrix to the query and the value matrix to the mean than to
+    project every token. With an adapter (LoRA) every token is projected.
     """
     own, first = attention.self, hidden_states[:, :1]
     count, heads, size = len(first), own.num_attention_heads, own.attention_head_size
@@ -303,7 +302,7 @@ def first_token_attention(
     plain = type(own.key) is nn.Linear and type(own.value) is nn.Linear
     if plain:
         folded = torch.einsum("nhs,hsd->nhd", query, own.key.weight.view(heads, size, -1))
-        # The bias moves all tokens alike, but keeps its place in the graph.
+        # The bias changes all scores alike, but must stay in the graph.
         moved = (query * own.key.bias.view(heads, size)).sum(dim=2, keepdim=True)
         scores = folded @ hidden_states.transpose(1, 2) + moved
     else:

@@ -1,8 +1,8 @@
-"""BERT-like cross-encoders run by torch and ``tokenizers`` alone.
+"""BERT-like cross-encoders with torch and ``tokenizers`` alone.
 
-Importing transformers and building a tokenizer of half a million pieces takes seconds; translating
-two words needs neither. ``load_plain`` gives the model of a folder that ``Reranker.save`` wrote,
-with the same scores; kinds that it does not know are left to transformers.
+Importing transformers and building a tokenizer of half a million pieces takes seconds, which
+translating two words need not spend. ``load_plain`` loads a folder that ``Reranker.save`` wrote and
+gives the same scores; kinds of models that it does not know are left to transformers.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.numpy import save_file
+from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -38,7 +39,7 @@ _KINDS: dict[str, tuple[str, bool, str]] = {
 
 
 def load_plain(folder: Path, facts: Mapping[str, Any]) -> tuple[PlainModel, PlainTokenizer] | None:
-    """Model and tokenizer of a saved cross-encoder; None if it is not of a kind known here.
+    """Model and tokenizer of a saved cross-encoder; None for unknown kinds of models.
 
     ``facts``: ``tokenizer_facts`` when it was saved. Weights that do not fit raise ``FileError``.
     """
@@ -49,8 +50,7 @@ def load_plain(folder: Path, facts: Mapping[str, Any]) -> tuple[PlainModel, Plai
     with torch.device("meta"):
         model = PlainModel(config)
     try:
-        with safe_open(folder / WEIGHTS, "pt") as file:
-            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        weights = load_file(folder / WEIGHTS)
         if any(tensor.dtype != torch.float32 for tensor in weights.values()):
             return None
         model.load_state_dict(weights, strict=True, assign=True)
@@ -96,7 +96,7 @@ class PlainModel(nn.Module):
         body.embeddings = nn.Module()
         tables = ("vocab_size", "max_position_embeddings", "type_vocab_size")
         for name, key in zip(("word", "position", "token_type"), tables, strict=True):
-            # Given a weight it draws none, which on the meta device would import torch's compiler.
+            # Initialising weights on the meta device would import torch's compiler.
             table = nn.Embedding(config[key], width, _weight=torch.empty(config[key], width))
             setattr(body.embeddings, f"{name}_embeddings", table)
         body.embeddings.LayerNorm = nn.LayerNorm(width, config["layer_norm_eps"])
@@ -146,8 +146,7 @@ class PlainModel(nn.Module):
             return torch.arange(ids.shape[1], device=ids.device)[None]
         pad = self.config["pad_token_id"]
         real = (ids != pad).long()
-        places: Tensor = real.cumsum(dim=1) * real + pad
-        return places
+        return real.cumsum(dim=1) * real + pad
 
 
 class Layer(nn.Module):
@@ -159,9 +158,8 @@ class Layer(nn.Module):
         self.output = Residual(inner, config)
 
     def forward(self, hidden: Tensor, mask: Tensor, attention: Any) -> Tensor:
-        read: Tensor = attention(hidden, mask)
-        found: Tensor = self.output(F.gelu(self.intermediate["dense"](read)), read)
-        return found
+        read = attention(hidden, mask)
+        return self.output(F.gelu(self.intermediate["dense"](read)), read)
 
 
 class Attention(nn.Module):
@@ -184,8 +182,7 @@ class Attention(nn.Module):
             for part in (own.query, own.key, own.value)
         )
         read = F.scaled_dot_product_attention(query, key, value, mask)
-        found: Tensor = self.output(read.transpose(1, 2).flatten(2), hidden)
-        return found
+        return self.output(read.transpose(1, 2).flatten(2), hidden)
 
 
 class Residual(nn.Module):
@@ -195,26 +192,25 @@ class Residual(nn.Module):
         self.LayerNorm = nn.LayerNorm(config["hidden_size"], config["layer_norm_eps"])
 
     def forward(self, inner: Tensor, outer: Tensor) -> Tensor:
-        found: Tensor = self.LayerNorm(self.dense(inner) + outer)
-        return found
+        return self.LayerNorm(self.dense(inner) + outer)
 
 
 # -- the tokenizer ---------------------------------------------------------------------------------
 
-FEW_TEXTS = 4096  # from here on the whole tokenizer pays
-FIRST_PIECES = 16  # keep their ids in every part of the vocabulary: special tokens are among them
+FEW_TEXTS = 4096  # for more, loading the whole tokenizer pays
+FIRST_PIECES = 16  # in every part of the vocabulary with the same ids; includes special tokens
 LARGE_VOCABULARY = 50_000
 
 
 def tokenizer_facts(tokenizer: Any) -> dict[str, Any] | None:
-    """What ``PlainTokenizer`` must know beside ``tokenizer.json``; None for a slow tokenizer."""
+    """What ``PlainTokenizer`` needs besides ``tokenizer.json``; None for a slow tokenizer."""
     if not getattr(tokenizer, "is_fast", False):
         return None
     return {name: getattr(tokenizer, name) for name in TOKENIZER_FACTS}
 
 
 class Encoded(dict[str, Any]):
-    """Token ids and types of some texts, as a Hugging Face tokenizer answers."""
+    """Token ids and types, as a Hugging Face tokenizer returns them."""
 
     sequences: Sequence[Sequence[int | None]] = ()
 
@@ -225,8 +221,8 @@ class Encoded(dict[str, Any]):
 class PlainTokenizer:
     """The part of a fast Hugging Face tokenizer that scoring needs.
 
-    With ``pieces.safetensors`` beside it (``write_pieces``) a few texts are tokenised by the pieces
-    of the vocabulary that occur in them, which gives the same tokens as the whole vocabulary.
+    If there is a ``pieces.safetensors`` (``write_pieces``), a few texts are tokenised with only the
+    pieces that occur in them, which gives the same tokens as the whole vocabulary.
     """
 
     is_fast = True
@@ -245,7 +241,7 @@ class PlainTokenizer:
         return self
 
     def no_truncation(self) -> None:
-        """Nothing is cut unless a call says so."""
+        """Does nothing: texts are only truncated if a call says so."""
 
     no_padding = no_truncation
 
@@ -255,7 +251,7 @@ class PlainTokenizer:
     def encode_batch_fast(
         self, texts: Sequence[Any], add_special_tokens: bool = True, max_length: int | None = None
     ) -> list[Any]:
-        """Encodings with the ids of the whole vocabulary."""
+        """Encodings, with ids of the whole vocabulary."""
         flat = [one for text in texts for one in ([text] if isinstance(text, str) else text)]
         backend, rows = self._backend(flat)
         backend.no_truncation()
@@ -315,7 +311,7 @@ class Pieces:
             self.text, self.ends = tensors["text"].tobytes(), tensors["ends"].tolist()
             self.rows, self.scores = tensors["rows"], tensors["scores"]
             self.rest = json.loads(about["tokenizer"])
-            # Before 0.2 was finished they stood beside the tokenizer.
+            # Pre-releases of 0.2 have them in the metadata.
             always = tensors.get("always")
             self.always = json.loads(about["always"]) if always is None else always.tolist()
             self.specials = [one["content"] for one in self.rest["added_tokens"]]
@@ -324,8 +320,10 @@ class Pieces:
             raise FileError(file, f"is damaged ({error})") from error
 
     def tokenizer(self, texts: Sequence[str]) -> tuple[Any, Any] | None:
-        """A tokenizer with all pieces that occur in these texts, and their ids; None if it will not
-        do, because special tokens are written out in a text."""
+        """A tokenizer of all pieces that occur in these texts, and their ids.
+
+        None if a text has special tokens in it.
+        """
         if any(special in text for text in texts for special in self.specials):
             return None
         found: set[int] = set()
@@ -340,7 +338,7 @@ class Pieces:
         return self._build(found)
 
     def _inside(self, chunk: str) -> set[int]:
-        """Places of all pieces that are a part of ``chunk``."""
+        """Places of all pieces that are substrings of ``chunk``."""
         found = set()
         for start in range(len(chunk)):
             low = 0
@@ -376,14 +374,14 @@ def write_pieces(folder: Path) -> None:
     templates = values.get("post_processor") or {}
     used = [i for one in templates.get("special_tokens", {}).values() for i in one["ids"]]
     kept = {piece: row for row, piece in enumerate(pieces)}  # of equal pieces the last counts
-    # Ids stay the same in a part of the vocabulary up to here only; and a lone piece can be told
-    # from a text only if texts are cut into pieces by nothing but this model.
+    # Only the first ids stay the same in a part of the vocabulary, and pieces can be found in texts
+    # only if nothing but this model cuts texts into pieces.
     plain = templates.get("type") == "TemplateProcessing" and values.get("pre_tokenizer")
     used += [model["unk_id"], *(one["id"] for one in values["added_tokens"])]
     if not plain or max(used) >= FIRST_PIECES or not {*range(FIRST_PIECES)} <= {*kept.values()}:
         return
     order = sorted(kept.values(), key=lambda row: pieces[row].encode())
-    lowest = min(order, key=lambda row: scores[row])  # what is unknown scores less than that
+    lowest = min(order, key=lambda row: scores[row])  # sets the score of unknown characters
     always = {*range(FIRST_PIECES), lowest}
     always |= {kept[name] for name in (f"<0x{byte:02X}>" for byte in range(256)) if name in kept}
     place = {row: at for at, row in enumerate(order)}
@@ -397,5 +395,5 @@ def write_pieces(folder: Path) -> None:
             "always": np.array(sorted(place[row] for row in always), np.int64),
         },
         folder / PIECES,
-        {"tokenizer": json.dumps(values)},  # of several names the order would differ every time
+        {"tokenizer": json.dumps(values)},  # one key: the order of several is not reproducible
     )

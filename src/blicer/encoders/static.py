@@ -1,6 +1,6 @@
-"""Static vectors of words in a hundred languages: the mean of the word's pieces, and no net.
+"""Static word vectors of a hundred languages: the mean of the vectors of a word's pieces.
 
-They come with `lite`, cost next to nothing, and know languages that the net does not.
+They come with `lite`, are very fast, and cover languages that its net does not know.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class StaticVectors:
 
     @staticmethod
     def load() -> StaticVectors:
-        """The table that comes with blicer; read once."""
+        """The table that comes with blicer, cached."""
         return _embedded()
 
     @property
@@ -44,10 +44,9 @@ class StaticVectors:
         return int(self.codes.shape[1])
 
     def segment(self, word: str) -> list[int]:
-        """Rows of a word's pieces: from the left, always the longest piece there is.
+        """Rows of a word's pieces: from the left, always the longest known piece.
 
-        A character that begins no piece is skipped. Spaces, underscores and hyphens separate
-        words.
+        Characters that begin no piece are skipped. Spaces, underscores and hyphens separate words.
         """
         rows = []
         for part in _SEPARATORS.split(unicodedata.normalize("NFKC", word).lower()):
@@ -63,7 +62,7 @@ class StaticVectors:
         return rows
 
     def encode(self, words: Sequence[str]) -> Vectors:
-        """Unit vectors (words, dim) float32; zeros for a word of which no piece is known."""
+        """Unit vectors (words, dim) float32; zeros for words without a known piece."""
         vectors = np.zeros((len(words), self.dim), np.float32)
         for start in range(0, len(words), CHUNK):
             segments = [self.segment(word) for word in words[start : start + CHUNK]]
@@ -74,7 +73,7 @@ class StaticVectors:
             flat = np.concatenate([segments[i] for i in known]).astype(np.int64)
             begins = np.concatenate([[0], np.cumsum(lengths[known])[:-1]])
             sums = np.add.reduceat(self.codes[flat], begins, axis=0, dtype=np.float32)
-            # Codes are averaged before they become numbers: the two commute.
+            # Averaging codes before decoding them gives the same result.
             means = self.low + self.scale * (sums / lengths[known, None].astype(np.float32))
             norms = np.linalg.norm(means, axis=1, keepdims=True)
             vectors[start + known] = means / np.where(norms > 0, norms, 1)
@@ -87,6 +86,6 @@ def _embedded() -> StaticVectors:
 
     lite.check_files(lite.STATIC, lite.PIECES)
     table = load_file(lite.HERE / lite.STATIC)
-    # Not splitlines: other line ends of Unicode are characters like any other.
+    # Not splitlines, which would split at other Unicode line ends.
     pieces = (lite.HERE / lite.PIECES).read_bytes().decode("utf-8").split("\n")
     return StaticVectors(pieces, table["codes"], table["scale"], table["low"])

@@ -36,15 +36,15 @@ class EmbeddingRows(nn.Embedding):
 
 
 def train_rows_only(model: Any, *token_ids: Ints) -> Callable[[], None]:
-    """Swap the embedding table for the rows of these tokens.
+    """Replace the embedding table by the rows of these tokens.
 
-    The returned function puts the whole table back, with the trained rows.
+    The returned function restores the whole table, with the trained rows.
     """
     rows = np.unique(np.concatenate(token_ids))
     table = model.get_input_embeddings()
     plain = type(table) is nn.Embedding and table.max_norm is None and table.weight.requires_grad
     uses = sum(p is table.weight for m in model.modules() for p in m.parameters(recurse=False))
-    # A table that another layer also uses (tied weights) stays whole.
+    # A table that another layer shares (tied weights) stays whole.
     if not plain or uses > 1 or len(rows) >= table.num_embeddings:
         return lambda: None
     chosen = torch.from_numpy(rows).to(table.weight.device)
@@ -76,7 +76,7 @@ def learning_rate_factor(step: int, total: int, warmup: float) -> float:
 
 
 def make_optimiser(model: Any, config: Config) -> torch.optim.AdamW:
-    """AdamW over what requires a gradient.
+    """AdamW over all parameters that require gradients.
 
     Biases and normalisation gains (one-dimensional) do not decay, as usual for these encoders.
     """
@@ -106,7 +106,7 @@ def set_step(optimiser: torch.optim.AdamW, config: Config, step: int, total: int
 
 
 def check_finite(value: float, where: str, rate: float) -> None:
-    """Training that has left the finite numbers stops: nothing good comes after."""
+    """Raise ``BlicerError`` if training has diverged."""
     if not math.isfinite(value):
         raise BlicerError(
             f"training failed: at {where} the loss is {value}; learning_rate is {rate:g}: lower it"
@@ -115,7 +115,7 @@ def check_finite(value: float, where: str, rate: float) -> None:
 
 # -- checkpoints -----------------------------------------------------------------------------------
 
-# A checkpoint is due after this time, and after 20 times what the last one took (5 % of the work).
+# Seconds between checkpoints: at least this, and 20 times what the last one took (5 % overhead).
 SECONDS, SHARE = 60.0, 20.0
 Groups = dict[str, dict[str, Tensor]]
 
@@ -123,9 +123,9 @@ Groups = dict[str, dict[str, Tensor]]
 class Checkpoints:
     """The newest state of one training run, in a file beside its output. Survives ``kill -9``.
 
-    The file holds the tensors, their hash and the ``fingerprint`` of the run (data, settings,
-    initial weights). It is complete or absent. One whose hash or fingerprint does not match is
-    ignored, so a changed command starts anew.
+    The file has the tensors, their hash and the ``fingerprint`` of the run (data, settings, initial
+    weights). It is complete or absent. It is ignored if the hash or the fingerprint does not match,
+    so a changed command starts from the beginning.
     """
 
     def __init__(self, output: Path, fingerprint: str) -> None:
@@ -145,10 +145,10 @@ class Checkpoints:
         more: Groups,
         state: dict[str, Any],
     ) -> None:
-        """Replace the previous checkpoint. A full disk is noted, but does not stop training.
+        """Replace the previous checkpoint. A full disk is noted, not raised.
 
-        ``trained`` and ``optimiser`` are restored by ``restore``, which returns ``more`` groups of
-        tensors and the JSON ``state``.
+        ``restore`` restores ``trained`` and ``optimiser``, and returns ``more`` (groups of tensors)
+        and ``state`` (JSON values).
         """
         started = time.monotonic()
         moments = optimiser.state_dict()["state"].items()
@@ -173,7 +173,7 @@ class Checkpoints:
     def restore(
         self, trained: Mapping[str, nn.Parameter], optimiser: torch.optim.Optimizer
     ) -> tuple[Groups, dict[str, Any]] | None:
-        """Go back to the checkpoint, if there is a sound one of this very run."""
+        """Restore the checkpoint of this run; None if there is none, or if it is damaged."""
         if not self.file.exists():
             return None
         try:

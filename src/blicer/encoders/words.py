@@ -1,7 +1,7 @@
 """An encoder's own vectors of words: the first-token vector of the bare word (docs/method.md §6).
 
-A large vocabulary is encoded in parts; with a ``cache`` folder every finished part is kept, so that
-a killed run goes on and a second one only reads.
+A large vocabulary is encoded in parts; with a ``cache`` folder every finished part is cached, for
+the same call after a kill and for later ones.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Vectors = NDArray[np.float32]
 
 
 class WordEncoder:
-    """Any Hugging Face encoder as a bi-encoder: one vector for each word on its own.
+    """Any Hugging Face encoder as a bi-encoder, with one vector a word.
 
     ``encoder``: ``lite``, a name on the Hub, or a folder. ``max_length``: tokens of a word,
     special tokens included; the rest is cut off. ``device``: by default the best there is.
@@ -66,8 +66,7 @@ class WordEncoder:
         if not len(words):
             return []
         found = self.tokenizer(list(words), truncation=True, max_length=self.max_length)
-        ids: list[list[int]] = found["input_ids"]
-        return ids
+        return found["input_ids"]
 
     def first_tokens(self, ids: Sequence[Sequence[int]]) -> Tensor:
         """First-token vectors (words, dim) of some words' tokens, with gradients where enabled."""
@@ -77,13 +76,12 @@ class WordEncoder:
         mask = (torch.arange(width) < lengths[:, None]).long()
         with torch.autocast(self.device.type, self._autocast, self._autocast is not None):
             outputs = self.model(padded.to(self.device), mask.to(self.device))
-        hidden: Tensor = outputs.last_hidden_state
-        return hidden[:, 0].float()
+        return outputs.last_hidden_state[:, 0].float()
 
     def encode(self, words: Sequence[str], *, cache: str | Path | None = None) -> Vectors:
         """First-token vectors (words, dim) float32, not normalised.
 
-        ``cache``: a folder that keeps finished parts, under a hash of the weights and the words.
+        ``cache``: a folder that caches finished parts, by a hash of the weights and the words.
         """
         folder = Path(cache) / self.key(words) if cache is not None else None
         vectors = np.empty((len(words), self.dim), np.float32)
@@ -107,7 +105,7 @@ class WordEncoder:
         try:
             with atomic_write(file, "wb") as out:
                 np.save(out, part, allow_pickle=False)
-        except FileError as error:  # a cache never stops the work
+        except FileError as error:  # errors of a cache are only noted
             note(f"the encoder's vectors are not kept: {error}")
         return part
 
@@ -121,6 +119,6 @@ class WordEncoder:
         return vectors
 
     def key(self, words: Sequence[str]) -> str:
-        """Hash of the weights, the words and whatever else decides the vectors."""
+        """Hash of all that the vectors depend on: weights, words and settings."""
         weights = fingerprint(self.model, self.max_length, self._autocast)
         return digest(weights, list(words), length=24)

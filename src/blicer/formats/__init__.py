@@ -6,9 +6,9 @@ A writer is a function of a path and a ``Dictionary``; it opens its files with
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, NamedTuple
 
 from blicer.errors import FileError, InputError
@@ -19,7 +19,7 @@ class Format(NamedTuple):
     """Where a format's functions are, which endings mean it, and what it is for."""
 
     writer: str
-    """``module:function``; likewise ``reader``."""
+    """``module:function``, the module being one of this package; likewise ``reader``."""
     endings: tuple[str, ...]
     what: str
     reader: str = ""
@@ -27,78 +27,46 @@ class Format(NamedTuple):
     """How many files it writes; more than one cannot go to a pipe."""
 
 
-_HERE = "blicer.formats"
 _PAIRS = "one translation a word, without a header; ending .csv: commas"
+_SHEET = "comma-separated table, safe to open in a spreadsheet"
+_PARQUET = "Parquet, with forms, seed marks and provenance"
+_JSONL = "JSON lines, with forms and seed marks"
+_XLSX = "Excel workbook, with columns for an editor"
+_MOSES = "lexical table of Moses: target, source, probability"
+_BICLEANER = "Bicleaner's probabilistic dictionary; name it .gz"
+_FAST_ALIGN = "fast_align's table: source, target, log p"
+_STARDICT = "StarDict, for GoldenDict, KOReader and others"
+_EPUB = "EPUB or Kindle, by the program pyglossary"
 FORMATS: dict[str, Format] = {
-    "tsv": Format(
-        f"{_HERE}.tables:write_tsv",
-        (".tsv", ".txt"),
-        "tab-separated table",
-        f"{_HERE}.tables:read_table",
-    ),
-    "csv": Format(
-        f"{_HERE}.tables:write_csv",
-        (".csv",),
-        "comma-separated table, safe to open in a spreadsheet",
-        f"{_HERE}.tables:read_table",
-    ),
-    "jsonl": Format(
-        f"{_HERE}.tables:write_jsonl",
-        (".jsonl",),
-        "JSON lines, with forms and seed marks",
-        f"{_HERE}.tables:read_jsonl",
-    ),
-    "parquet": Format(
-        f"{_HERE}.tables:write_parquet",
-        (".parquet",),
-        "Parquet, with forms, seed marks and provenance",
-        f"{_HERE}.tables:read_parquet",
-    ),
-    "deepl": Format(f"{_HERE}.glossary:write_deepl", (), f"DeepL glossary: {_PAIRS}"),
-    "google": Format(f"{_HERE}.glossary:write_google", (), f"Google glossary: {_PAIRS}"),
-    "microsoft": Format(
-        f"{_HERE}.glossary:write_microsoft", (), f"Microsoft Translator glossary: {_PAIRS}"
-    ),
-    "moses": Format(
-        f"{_HERE}.glossary:write_moses", (), "lexical table of Moses: target, source, probability"
-    ),
-    "bicleaner": Format(
-        f"{_HERE}.glossary:write_moses", (), "Bicleaner's probabilistic dictionary; name it .gz"
-    ),
-    "fast_align": Format(
-        f"{_HERE}.glossary:write_fast_align", (), "fast_align's table: source, target, log p"
-    ),
-    "hunalign": Format(f"{_HERE}.glossary:write_hunalign", (".dic",), "hunalign dictionary"),
-    "tmx": Format(f"{_HERE}.tmx:write", (".tmx",), "TMX 1.4b, for translation memories"),
-    "tbx": Format(f"{_HERE}.tbx:write", (".tbx",), "TBX-Basic, for terminologists"),
-    "tei": Format(f"{_HERE}.tei:write", (".tei", ".xml"), "TEI Lex-0, for lexicographers"),
-    "ontolex": Format(f"{_HERE}.ontolex:write", (".ttl",), "OntoLex-Lemon as Turtle"),
-    "lift": Format(f"{_HERE}.lift:write", (".lift",), "LIFT, for FieldWorks (FLEx)"),
-    "apertium": Format(f"{_HERE}.apertium:write", (".dix",), "Apertium bilingual dictionary"),
-    "xlsx": Format(
-        f"{_HERE}.xlsx:write",
-        (".xlsx",),
-        "Excel workbook, with columns for an editor",
-        f"{_HERE}.xlsx:read",
-    ),
-    "stardict": Format(
-        f"{_HERE}.stardict:write",
-        (".ifo",),
-        "StarDict, for GoldenDict, KOReader and others",
-        files=4,
-    ),
-    "dictd": Format(f"{_HERE}.dictd:write", (".index",), "dictd, for the DICT protocol", files=2),
-    "anki": Format(f"{_HERE}.anki:write", (".apkg",), "Anki deck"),
-    "yomitan": Format(f"{_HERE}.yomitan:write", (".zip",), "Yomitan, for reading in the browser"),
-    "epub": Format(
-        f"{_HERE}.ebook:write", (".epub", ".mobi"), "EPUB or Kindle, by the program pyglossary"
-    ),
+    "tsv": Format("tables:write_tsv", (".tsv", ".txt"), "tab-separated table", "tables:read_table"),
+    "csv": Format("tables:write_csv", (".csv",), _SHEET, "tables:read_table"),
+    "jsonl": Format("tables:write_jsonl", (".jsonl",), _JSONL, "tables:read_jsonl"),
+    "parquet": Format("tables:write_parquet", (".parquet",), _PARQUET, "tables:read_parquet"),
+    "deepl": Format("glossary:write_deepl", (), f"DeepL glossary: {_PAIRS}"),
+    "google": Format("glossary:write_google", (), f"Google glossary: {_PAIRS}"),
+    "microsoft": Format("glossary:write_microsoft", (), f"Microsoft Translator glossary: {_PAIRS}"),
+    "moses": Format("glossary:write_moses", (), _MOSES),
+    "bicleaner": Format("glossary:write_moses", (), _BICLEANER),
+    "fast_align": Format("glossary:write_fast_align", (), _FAST_ALIGN),
+    "hunalign": Format("glossary:write_hunalign", (".dic",), "hunalign dictionary"),
+    "tmx": Format("markup:write_tmx", (".tmx",), "TMX 1.4b, for translation memories"),
+    "tbx": Format("markup:write_tbx", (".tbx",), "TBX-Basic, for terminologists"),
+    "tei": Format("markup:write_tei", (".tei", ".xml"), "TEI Lex-0, for lexicographers"),
+    "ontolex": Format("markup:write_ontolex", (".ttl",), "OntoLex-Lemon as Turtle"),
+    "lift": Format("markup:write_lift", (".lift",), "LIFT, for FieldWorks (FLEx)"),
+    "apertium": Format("markup:write_apertium", (".dix",), "Apertium bilingual dictionary"),
+    "xlsx": Format("tables:write_xlsx", (".xlsx",), _XLSX, "tables:read_xlsx"),
+    "stardict": Format("apps:write_stardict", (".ifo",), _STARDICT, files=4),
+    "dictd": Format("apps:write_dictd", (".index",), "dictd, for the DICT protocol", files=2),
+    "anki": Format("apps:write_anki", (".apkg",), "Anki deck"),
+    "yomitan": Format("apps:write_yomitan", (".zip",), "Yomitan, for reading in the browser"),
+    "epub": Format("apps:write_ebook", (".epub", ".mobi"), _EPUB),
 }
 REVIEWED = ("tsv", "csv", "jsonl", "parquet", "xlsx")
 
 
 def check_output(path: Path, given: str | None = None) -> str:
-    """The name of the format asked for, or of the one that the file's ending says.
+    """The name of the given format, or of that of the file's ending.
 
     Unknown formats raise, and so does a path that cannot take the format.
     """
@@ -131,8 +99,7 @@ def plain(path: Path) -> Path:
 
 
 def writer(name: str) -> Callable[..., None]:
-    found: Callable[..., None] = _function(FORMATS[name].writer)
-    return found
+    return resolve_name(f"{__name__}.{FORMATS[name].writer}")
 
 
 def reader(path: Path, given: str | None = None) -> Callable[[Path], Any]:
@@ -141,10 +108,4 @@ def reader(path: Path, given: str | None = None) -> Callable[[Path], Any]:
     if not FORMATS[name].reader:
         readable = ", ".join(name for name, one in FORMATS.items() if one.reader)
         raise InputError(f"{path} is {name}, which is not read back; there are {readable}")
-    found: Callable[[Path], Any] = _function(FORMATS[name].reader)
-    return found
-
-
-def _function(place: str) -> Any:
-    module, _, name = place.partition(":")
-    return getattr(importlib.import_module(module), name)
+    return resolve_name(f"{__name__}.{FORMATS[name].reader}")

@@ -6,45 +6,21 @@ import csv
 import math
 import re
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 from blicer.dictionary import Dictionary, Entry
 from blicer.files import open_output
 from blicer.formats import plain
 from blicer.progress import note
 
-LEAST = 1e-4  # probability of an entry that is not sure at all: zero has no logarithm
+LEAST = 1e-4  # probability of an entry with confidence 0, which has no logarithm
+FILE_BYTES = 10 * 2**20  # of a glossary, at all three services
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
-class Service(NamedTuple):
-    """What a translation service takes."""
-
-    name: str
-    term_bytes: int
-    file_bytes: int
-
-
-DEEPL = Service("DeepL", 1024, 10 * 2**20)
-GOOGLE = Service("Google", 1023, 10 * 2**20)
-MICROSOFT = Service("Microsoft", 1024, 10 * 2**20)
-
-
-def write_deepl(path: Path, dictionary: Dictionary) -> None:
-    _write_pairs(path, dictionary, DEEPL)
-
-
-def write_google(path: Path, dictionary: Dictionary) -> None:
-    _write_pairs(path, dictionary, GOOGLE)
-
-
-def write_microsoft(path: Path, dictionary: Dictionary) -> None:
-    _write_pairs(path, dictionary, MICROSOFT)
-
-
-def _write_pairs(path: Path, dictionary: Dictionary, service: Service) -> None:
-    """The best translation of each word, as far as the service's limits go; the rest is said."""
+def _write_pairs(path: Path, dictionary: Dictionary, *, service: str, term_bytes: int) -> None:
+    """The best translation of each word within the service's limits; notes what is left out."""
     comma = plain(path).suffix.lower() == ".csv"
     second = too_long = too_many = size = 0
     seen: set[str] = set()
@@ -56,11 +32,11 @@ def _write_pairs(path: Path, dictionary: Dictionary, service: Service) -> None:
                 second += 1
                 continue
             longest = max(len(word.encode("utf-8", "replace")) for word in pair)
-            if longest > service.term_bytes or not all(pair):
+            if longest > term_bytes or not all(pair):
                 too_long += 1
                 continue
             size += sum(len(word.encode("utf-8", "replace")) + 3 for word in pair)  # at most
-            if size > service.file_bytes:
+            if size > FILE_BYTES:
                 too_many += 1
                 continue
             seen.add(pair[0])
@@ -68,14 +44,15 @@ def _write_pairs(path: Path, dictionary: Dictionary, service: Service) -> None:
                 rows.writerow(pair)
             else:
                 file.write("\t".join(pair) + "\n")
-    _say(path, second, f"further translations left out: {service.name} takes one a word")
-    _say(path, too_long, f"pairs left out: over {service.term_bytes} bytes a term, or empty")
-    _say(
-        path,
-        too_many,
-        f"pairs left out: over {service.file_bytes // 2**20} MiB a file (ask for fewer with -n or "
-        "--min-confidence)",
-    )
+    _note_count(path, second, f"further translations left out: {service} takes one a word")
+    _note_count(path, too_long, f"pairs left out: over {term_bytes} bytes a term, or empty")
+    limit = f"over {FILE_BYTES // 2**20} MiB a file (ask for fewer with -n or --min-confidence)"
+    _note_count(path, too_many, f"pairs left out: {limit}")
+
+
+write_deepl = partial(_write_pairs, service="DeepL", term_bytes=1024)
+write_google = partial(_write_pairs, service="Google", term_bytes=1023)
+write_microsoft = partial(_write_pairs, service="Microsoft", term_bytes=1024)
 
 
 def write_moses(path: Path, dictionary: Dictionary) -> None:
@@ -101,7 +78,7 @@ def _lexical(path: Path, dictionary: Dictionary) -> Iterator[tuple[Entry, float]
         sure = [max(LEAST, 1.0 if one.surest is None else one.surest) for one in single]
         total = max(1.0, sum(sure))
         yield from zip(single, (one / total for one in sure), strict=True)
-    _say(path, several, "entries left out: this format has no room for several words")
+    _note_count(path, several, "entries left out: this format has no room for several words")
 
 
 def write_hunalign(path: Path, dictionary: Dictionary) -> None:
@@ -112,6 +89,6 @@ def write_hunalign(path: Path, dictionary: Dictionary) -> None:
             file.write(f"{target} @ {source}\n")
 
 
-def _say(path: Path, count: int, what: str) -> None:
+def _note_count(path: Path, count: int, what: str) -> None:
     if count:
         note(f"{path}: {count:,} {what}")

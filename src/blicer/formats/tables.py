@@ -1,4 +1,4 @@
-"""Tables with one entry a row: TSV, CSV, JSON lines and Parquet, all of which are read back."""
+"""Tables with one entry a row, all of which are read back: TSV, CSV, JSON, Parquet and Excel."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from blicer.dictionary import COLUMNS, REVIEW, About, Dictionary, Entry, provenance
+from blicer.dictionary import COLUMNS, REVIEW, About, Dictionary, Entry
 from blicer.errors import FileError, needed
 from blicer.files import open_output
+from blicer.formats.markup import ILLEGAL
 from blicer.io.dictionary import (
     escape_comment,
     escape_formula,
@@ -22,20 +24,21 @@ from blicer.io.dictionary import (
     unescape_comment,
     unescape_formula,
 )
+from blicer.progress import note
 
-ALWAYS = ("source", "target", "confidence", "score", "rank", "seed")
 NUMBERS = ("confidence", "score", "back_confidence")
 YES = "yes"
-_ABOUT = b"blicer"  # key of the provenance in a Parquet file
+PARQUET_ABOUT = b"blicer"  # key of the provenance in a Parquet file
+XLSX_ENTRIES, XLSX_ABOUT = "dictionary", "about"  # sheets
+XLSX_ROWS = 1_048_576  # the most in a sheet
 
 
-def columns(dictionary: Dictionary, review: bool) -> list[str]:
-    two_way = ["back_confidence"] if dictionary.is_two_way else []
-    return [*ALWAYS, *two_way, *(REVIEW if review else ())]
-
-
-def text_cells(entry: Entry, names: Iterable[str]) -> list[str]:
-    return [_text(getattr(entry, name)) for name in names]
+def columns(dictionary: Dictionary, review: bool, *, forms: bool = True) -> list[str]:
+    """The columns of a table; ``review``: with those for an editor."""
+    hidden = {*(() if review else REVIEW), *(() if forms else ["forms"])}
+    if not dictionary.is_two_way:
+        hidden.add("back_confidence")
+    return [name for name in COLUMNS if name not in hidden]
 
 
 def _text(value: Any) -> str:
@@ -47,31 +50,32 @@ def _text(value: Any) -> str:
 
 
 def write_tsv(path: Path, dictionary: Dictionary, review: bool = False) -> None:
-    names = columns(dictionary, review)
+    names = columns(dictionary, review, forms=False)
     with open_output(path) as file:
         file.write(tsv_row(names))
-        file.writelines(tsv_row(text_cells(entry, names)) for entry in dictionary)
+        for entry in dictionary:
+            file.write(tsv_row(_text(getattr(entry, name)) for name in names))
 
 
 def write_csv(path: Path, dictionary: Dictionary, review: bool = False) -> None:
-    names = columns(dictionary, review)
-    numbers = [name in (*NUMBERS, "rank") for name in names]
+    names = columns(dictionary, review, forms=False)
+    texts = [name for name in names if name not in (*NUMBERS, "rank")]
     with open_output(path) as file:
         rows = csv.writer(file, lineterminator="\n")
         rows.writerow(names)
         for entry in dictionary:
-            cells = zip(text_cells(entry, names), numbers, strict=True)
-            first, *others = (cell if number else escape_formula(cell) for cell, number in cells)
-            rows.writerow([escape_comment(first), *others])
+            cells = {name: _text(getattr(entry, name)) for name in names}
+            for name in texts:
+                cells[name] = escape_formula(cells[name])
+            rows.writerow([escape_comment(cells.pop("source")), *cells.values()])
 
 
 def write_jsonl(path: Path, dictionary: Dictionary, review: bool = False) -> None:
-    hidden = {*(() if review else REVIEW)}
-    hidden |= set() if dictionary.is_two_way else {"back_confidence"}
+    names = columns(dictionary, review)
     with open_output(path) as file:
         for row in dictionary.rows():
-            rounded = {key: round(row[key], 4) for key in NUMBERS if row[key] is not None}
-            shown = {key: value for key, value in (row | rounded).items() if key not in hidden}
+            row |= {key: round(row[key], 4) for key in NUMBERS if row[key] is not None}
+            shown = {name: row[name] for name in names}
             file.write(json.dumps(shown, ensure_ascii=False) + "\n")
 
 
@@ -83,12 +87,62 @@ def write_parquet(path: Path, dictionary: Dictionary, review: bool = False) -> N
     kinds = dict.fromkeys(COLUMNS, pyarrow.string()) | dict.fromkeys(NUMBERS, pyarrow.float64())
     kinds |= {"rank": pyarrow.int32(), "seed": pyarrow.bool_()}
     kinds["forms"] = pyarrow.list_(pyarrow.string())
-    about = {_ABOUT: json.dumps(provenance(dictionary.about)).encode()}
+    about = {PARQUET_ABOUT: json.dumps(asdict(dictionary.about)).encode()}
     table = pyarrow.Table.from_pylist(
         list(dictionary.rows()), pyarrow.schema(list(kinds.items()), metadata=about)
     )
     with open_output(path, "wb") as file:
         parquet.write_table(table, file, compression="zstd")
+
+
+def write_xlsx(path: Path, dictionary: Dictionary, review: bool = True) -> None:
+    """A workbook whose columns for an editor are always there, and a sheet of provenance."""
+    with needed("openpyxl", "an Excel workbook", "xlsx"):
+        import openpyxl
+    from openpyxl.cell import WriteOnlyCell
+    from openpyxl.styles import Font
+    from openpyxl.utils import get_column_letter
+    from openpyxl.worksheet.datavalidation import DataValidation
+
+    names = columns(dictionary, review=True)
+    book = openpyxl.Workbook(write_only=True)
+    sheet, about = book.create_sheet(XLSX_ENTRIES), book.create_sheet(XLSX_ABOUT)
+    sheet.freeze_panes = "A2"
+    for place, name in enumerate(names, start=1):
+        if name in ("source", "target", "correction", "note"):
+            sheet.column_dimensions[get_column_letter(place)].width = 24  # characters
+    verdict = get_column_letter(names.index("verdict") + 1)
+    allowed = DataValidation("list", formula1='"accept,reject"', allow_blank=True)
+    allowed.add(f"{verdict}2:{verdict}{XLSX_ROWS}")
+    sheet.data_validations.append(allowed)
+    dropped = 0
+
+    def cell(value: Any, on: Any, **style: Any) -> Any:
+        nonlocal dropped
+        if not isinstance(value, str):
+            return WriteOnlyCell(on, value)
+        text, count = ILLEGAL.subn("", value)
+        dropped += count
+        made = WriteOnlyCell(on, text)
+        made.data_type = "s"  # never a formula
+        for key, one in style.items():
+            setattr(made, key, one)
+        return made
+
+    sheet.append([cell(name, sheet, font=Font(bold=True)) for name in names])
+    entries = dictionary.entries[: XLSX_ROWS - 1]
+    if len(entries) < len(dictionary):
+        note(f"{path}: {len(dictionary) - len(entries):,} entries left out: a sheet is full")
+    for entry in entries:
+        values = [getattr(entry, name) for name in names]
+        flat = ["; ".join(one) if isinstance(one, tuple) else one for one in values]
+        sheet.append([cell(value, sheet) for value in flat])
+    for key, value in asdict(dictionary.about).items():
+        about.append([cell(key, about), cell(json.dumps(value, ensure_ascii=False), about)])
+    with open_output(path, "wb") as file:
+        book.save(file)
+    if dropped:
+        note(f"{path}: {dropped} control characters were left out; XML cannot hold them")
 
 
 # -- reading --------------------
@@ -144,10 +198,43 @@ def read_parquet(path: Path) -> Dictionary:
         table = parquet.read_table(path)
     except (pyarrow.ArrowException, OSError) as error:
         raise FileError(path, f"is no Parquet file ({error})") from error
-    kept = (table.schema.metadata or {}).get(_ABOUT)
+    kept = (table.schema.metadata or {}).get(PARQUET_ABOUT)
     about = About.from_dict(json.loads(kept)) if kept else None
     rows = enumerate(table.to_pylist(), start=1)
     return Dictionary((make_entry(path, number, row) for number, row in rows), about)
+
+
+def read_xlsx(path: Path) -> Dictionary:
+    with needed("openpyxl", "an Excel workbook", "xlsx"):
+        import openpyxl
+    try:
+        book = openpyxl.load_workbook(path, read_only=True, data_only=True)
+    except (OSError, KeyError, ValueError, openpyxl.utils.exceptions.InvalidFileException) as error:
+        raise FileError(path, f"is no Excel workbook ({error})") from error
+    except Exception as error:  # zipfile.BadZipFile and whatever its XML parser raises
+        raise FileError(path, f"is a damaged Excel workbook ({error})") from error
+    try:
+        about = None
+        if XLSX_ABOUT in book.sheetnames:
+            kept = {row[0]: row[1] for row in book[XLSX_ABOUT].iter_rows(values_only=True)}
+            try:
+                values = {key: json.loads(text) for key, text in kept.items()}
+                about = About.from_dict(values)
+            except (TypeError, ValueError):  # an editor's own sheet of that name
+                about = None
+        sheet = book[XLSX_ENTRIES] if XLSX_ENTRIES in book.sheetnames else book.worksheets[0]
+        rows = sheet.iter_rows(values_only=True)
+        titles = [str(title or "").strip().lower() for title in next(rows, ())]
+        if not {"source", "target"} <= set(titles):
+            raise FileError(path, f"has the columns {titles}; expected source and target", line=1)
+        records = (
+            (line, dict(zip(titles, row, strict=False)))
+            for line, row in enumerate(rows, start=2)
+            if any(value not in (None, "") for value in row)
+        )
+        return Dictionary((make_entry(path, line, record) for line, record in records), about)
+    finally:
+        book.close()
 
 
 def make_entry(path: Path, line: int, record: dict[str, Any]) -> Entry:

@@ -32,7 +32,7 @@ def read_word2vec(path: Path, report: LoadReport, _: Path | None = None) -> Iter
         if not count or not 0 < dim <= _LARGEST_DIMENSION:
             problem = f"its header says dimension {dim}, {count} words; it is damaged"
             raise FileError(path, f"{problem}, or no vectors")
-        # The header may lie: never reserve more rows than the file has bytes for.
+        # The header may be wrong: never reserve more rows than the file has bytes for.
         width = 4 * dim
         room = 1 << 20 if stream.compression else path.stat().st_size // width + 1
         data, at, found, ended = b"", 0, 0, False
@@ -51,7 +51,7 @@ def read_word2vec(path: Path, report: LoadReport, _: Path | None = None) -> Iter
                     where = f"word {found + len(words) + 1}"
                     raise FileError(path, f"is damaged: {where} has over {_LONGEST_WORD} bytes")
                 vectors[len(words)] = np.frombuffer(data, "<f4", dim, space + 1)
-                # word2vec ends each vector with a line end, gensim does not.
+                # word2vec writes a line end after each vector, gensim does not.
                 words.append(data[at:space].lstrip(b"\n"))
                 at = space + 1 + width
             numbers = {"first": found + 1, "expected": min(count, room)}
@@ -83,7 +83,7 @@ class FastText:
     rows: np.ndarray  # (words + buckets, dim), mapped
 
     def vectors(self, start: int, stop: int) -> np.ndarray:
-        """The vectors of the words in these places: (n, dim) float32."""
+        """The vectors of words ``start`` to ``stop``: (n, dim) float32."""
         sums: np.ndarray = self.rows[start:stop].astype(np.float32)
         if self.maxn <= 0:
             return sums
@@ -157,7 +157,7 @@ def _open_fasttext(path: Path) -> FastText:
 def subwords(
     words: list[bytes], minn: int, maxn: int, bucket: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(index of the word, bucket) of every character n-gram of ``<word>``, for all words at once.
+    """Word index and bucket of every character n-gram of ``<word>``, for all words at once.
 
     All start positions advance together, one byte a step, each with its own running FNV-1a hash.
     Bytes are hashed as *signed* characters, as fastText's models were trained.

@@ -22,7 +22,7 @@ _NAMES = {"\t": "tab", ",": "comma", ";": "semicolon", "|": "vertical bar", " ":
 _SOURCE_TITLES = "source src from word words lemma term headword entry query word1 l1"
 _TARGET_TITLES = "target tgt trg to translation translations gloss word2 l2"
 _SEVERAL_WORDS = re.compile(r"[^\d\s]\s*[;|/,]\s*\S")  # but not "1,000" or "1/2"
-_FORMULA = "=+-@\t\r"  # what makes a cell a formula, or hides that it is one
+_FORMULA = "=+-@\t\r"  # first characters with which a spreadsheet may take a cell for a formula
 Pair = tuple[str, str]
 
 
@@ -40,8 +40,8 @@ def read_dictionary(
     delimiter = _detect_delimiter([text for _, text in content], path.suffix.lower())
     report.format = _NAMES[delimiter]
 
-    # In a tab-separated file quotes are part of a word (MUSE has such words), unless every cell of
-    # the file is quoted.
+    # In a tab-separated file quotes are part of a word (MUSE has such words), unless every cell is
+    # quoted.
     cells = (cell for _, text in content for cell in text.split("\t"))
     quoted = all(len(cell) >= 2 and cell[0] == cell[-1] == '"' for cell in cells)
     rows = []
@@ -81,9 +81,9 @@ def _short(text: str) -> str:
 
 
 def _content_lines(text: str, report: LoadReport) -> Iterator[tuple[int, str]]:
-    """Number and text of the lines other than blank ones and comments.
+    """Number and text of every line that is neither blank nor a comment.
 
-    Not ``str.splitlines``: it would also break at U+0085 and U+2028, which occur inside words.
+    ``str.splitlines`` would also split at U+0085 and U+2028, which occur inside words.
     """
     lines = text.split("\n" if "\n" in text else "\r")
     if lines[-1] == "":
@@ -99,27 +99,24 @@ def _content_lines(text: str, report: LoadReport) -> Iterator[tuple[int, str]]:
 
 
 def _detect_delimiter(lines: list[str], suffix: str) -> str:
-    """Tabs if half of the lines have one, else what most lines have, else spaces."""
+    """A tab if half of the lines have one, else the delimiter of most lines, else a space."""
     lines = lines[:5000]
     half = len(lines) / 2
     if sum("\t" in line for line in lines) >= half:
         return "\t"
     # 'cat chat,chatte' on every line is a list of targets after a space, not a comma-separated
-    # file; a file named .csv is believed.
+    # file, unless the file is named .csv.
     two_words = re.compile(r'[^\s"]*[^\s",;|]\s+[^\s"]+')
     if suffix != ".csv" and all(two_words.fullmatch(line.strip()) for line in lines):
         return " "
     having = {delimiter: sum(delimiter in line for line in lines) for delimiter in ",;|"}
-    # 'cat;chat, chaton, matou': what occurs less often a line separates the columns.
+    # 'cat;chat, chaton, matou': the rarer delimiter separates the columns.
     best = max(having, key=lambda one: (having[one], -sum(line.count(one) for line in lines)))
     return best if having[best] >= half else " "
 
 
 def _split(line: str, delimiter: str, *, quoted: bool) -> list[str]:
-    """The cells of one line, without the spaces around them and without empty cells at the end.
-
-    No cells: a quote is opened and not closed.
-    """
+    """The stripped cells of a line, without empty ones at the end; none if a quote is unclosed."""
     if delimiter == " ":
         cells = re.split("[ \t]+", line.strip(" \t"))
     elif delimiter == "\t" and not quoted:
@@ -141,7 +138,7 @@ def _split(line: str, delimiter: str, *, quoted: bool) -> list[str]:
 
 
 def looks_like_header(source: str = "", target: str = "") -> bool:
-    """Column titles, or the names of two different languages (which never are translations)."""
+    """Whether these are column titles, or the names of two different languages."""
     source, target = source.lower(), target.lower()
     titles = source in _SOURCE_TITLES.split() and target in _TARGET_TITLES.split()
     return titles or (source != target and {source, target} <= _language_names())
@@ -156,7 +153,7 @@ def _language_names() -> set[str]:
 
 def _first_is_header(rows: list[list[str]]) -> bool:
     first, *rest = rows
-    # A title over a column of scores.
+    # A third column of scores below a title.
     scores = len(rest) > 1 and all(len(cells) > 2 and is_number(cells[2]) for cells in rest)
     titled = scores and len(first) > 2 and not is_number(first[2])
     return titled or looks_like_header(*first[:2])
@@ -176,7 +173,7 @@ def _source_and_target(cells: list[str], delimiter: str) -> Pair:
     return source, target
 
 
-# What people hand in by mistake, by its first bytes.
+# Files that users pass by mistake, by their first bytes.
 _OTHERS = {
     rb"\x80[\x02-\x05]": "a Python pickle, which is never loaded: it could run any program",
     rb"\x89PNG\r\n\x1a\n": "a PNG image",
@@ -188,12 +185,12 @@ _OTHERS = {
 
 
 def other_kind(start: bytes) -> str | None:
-    """What a file with these first bytes is, if it is neither vectors nor a dictionary."""
+    """What a file with these first bytes is, if known to be neither vectors nor a dictionary."""
     return next((what for magic, what in _OTHERS.items() if re.match(magic, start)), None)
 
 
 def read_text(path: Path, encoding: str | None) -> str:
-    """The text without its byte-order mark; raises ``FileError`` for what is no dictionary."""
+    """The text without a byte-order mark; raises ``FileError`` if it cannot be a dictionary."""
     with Stream(path) as stream:
         if stream.compression == "zip":
             raise FileError(path, "is a zip archive or an Excel workbook; save it as tab-separated")
@@ -223,27 +220,27 @@ def tsv_row(cells: Iterable[object]) -> str:
 
 
 def escape_comment(text: str) -> str:
-    """A line or first word that would be read back as a comment, behind a backslash."""
+    """Put a backslash before a line or word that would be read back as a comment."""
     return f"\\{text}" if text.lstrip("\\")[:1] == "#" else text
 
 
 def unescape_comment(text: str) -> str:
-    """What ``escape_comment`` was given."""
+    """Inverse of ``escape_comment``."""
     return text[1:] if re.match(r"\\+#", text) else text
 
 
 def escape_formula(text: str) -> str:
-    """A cell that a spreadsheet would compute, behind an apostrophe, which makes it text."""
+    """Put an apostrophe, which makes it text, before a cell that a spreadsheet would compute."""
     return f"'{text}" if text.lstrip("'")[:1] in tuple(_FORMULA) else text
 
 
 def unescape_formula(text: str) -> str:
-    """What ``escape_formula`` was given."""
+    """Inverse of ``escape_formula``."""
     return text[1:] if re.match(f"'+[{re.escape(_FORMULA)}]", text) else text
 
 
 def check_writable_word(word: str) -> None:
-    """Raises ``InputError`` for a word that a dictionary file would not give back."""
+    """Raise ``InputError`` for a word that would not read back from a dictionary file."""
     check_unicode(word)
     if word != word.strip(" ") or any(mark in word for mark in "\t\n\r\0"):
         raise InputError(

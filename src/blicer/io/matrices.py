@@ -17,7 +17,7 @@ from blicer.io.streams import Stream
 from blicer.io.text import BOM
 from blicer.io.vectors import NPY_MAGIC, Batch, LoadReport, check_unicode
 
-# What NumPy raises for a file that is cut off or changed; its header is a Python literal.
+# Raised by NumPy for damaged files (a header is a Python literal).
 _DAMAGED = (ValueError, OSError, EOFError, SyntaxError, MemoryError, tokenize.TokenError)
 
 
@@ -31,7 +31,7 @@ def read_npy(path: Path, _: LoadReport, vocabulary: Path | None) -> Iterator[Bat
 
 
 def _load_array(path: Path) -> np.ndarray:
-    """One array, mapped where the file allows it. Never unpickles."""
+    """One array, memory-mapped if possible. Never unpickles."""
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except _DAMAGED as error:
@@ -70,7 +70,7 @@ def read_torch(path: Path, _: LoadReport, vocabulary: Path | None) -> Iterator[B
 
 
 def _find_vocabulary(matrix_path: Path) -> Path:
-    """The vocabulary file beside ``en.npy`` or ``en.pt``."""
+    """The word list beside ``en.npy`` or ``en.pt``."""
     endings = (".vocab.txt", ".vocab", ".words.txt", ".words", ".txt")
     candidates = [matrix_path.with_suffix(ending) for ending in endings]
     for candidate in candidates:
@@ -81,7 +81,7 @@ def _find_vocabulary(matrix_path: Path) -> Path:
 
 
 def _with_words(matrix: np.ndarray, vocabulary: Path) -> Batch:
-    """The matrix with its words: one a line, or a NumPy array of them."""
+    """The matrix with the words of a text file (one a line) or of a NumPy array."""
     with Stream(vocabulary) as stream:
         is_array = stream.start.startswith(NPY_MAGIC)
         data = b"" if is_array else stream.read_all()
@@ -104,7 +104,7 @@ def _with_words(matrix: np.ndarray, vocabulary: Path) -> Batch:
     return Batch.decoded(raw, matrix, "row", whole=True)
 
 
-# Safetensors. The safetensors package checks a file, but copies what can be mapped.
+# Safetensors. The package checks the file; we memory-map the tensors, which it would copy.
 
 _KIND = "blicer.embeddings"
 _DTYPES = {"F32": "<f4", "F64": "<f8", "U8": "u1", "I8": "i1", "I64": "<i8"}
@@ -113,7 +113,7 @@ _DTYPES = {"F32": "<f4", "F64": "<f8", "U8": "u1", "I8": "i1", "I64": "<i8"}
 def write_safetensors(
     path: Path, words: list[str], vectors: np.ndarray, metadata: Mapping[str, str]
 ) -> None:
-    """The tensor ``vectors``, from its own memory, and ``words`` as the bytes of a JSON list."""
+    """Write the tensor ``vectors`` (without a copy), and ``words`` as the bytes of a JSON list."""
     for word in words:
         check_unicode(word)
     listed = json.dumps(words, separators=(",", ":")).encode()
@@ -138,7 +138,7 @@ def read_safetensors(path: Path, report: LoadReport, _: Path | None = None) -> I
 
 
 def map_safetensors(path: Path) -> tuple[list[str], np.ndarray, dict[str, str]]:
-    """Words, memory-mapped vectors and metadata of what ``write_safetensors`` wrote."""
+    """Words, memory-mapped vectors and metadata of a file of ``write_safetensors``."""
     tensors, metadata = map_tensors(path)
     if metadata.get("kind") != _KIND or not {"vectors", "words"} <= tensors.keys():
         raise FileError(path, "is not a safetensors file that Embeddings.save wrote")

@@ -1,4 +1,4 @@
-"""Reading a file whatever it is compressed with, recognised by its first bytes."""
+"""Reads compressed and plain files alike; the compression is recognised by the first bytes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _only_member(raw: IO[bytes]) -> IO[bytes]:
 
 
 _BINARY = getattr(os, "O_BINARY", 0)  # Windows
-LARGEST_WHOLE = 1 << 29  # bytes of a file that is held in memory; the largest lists have 100 MB
+LARGEST_WHOLE = 1 << 29  # bytes read into memory; the largest published lists have 100 MB
 
 # Name: first bytes, how to open it.
 _COMPRESSIONS: dict[str, tuple[bytes, Callable[[IO[bytes]], Any]]] = {
@@ -52,7 +52,7 @@ _BROKEN = (
     ValueError,
     struct.error,
 )
-_ZIP_REFUSED = (RuntimeError, NotImplementedError)  # encrypted, or compressed by a rare method
+_ZIP_REFUSED = (RuntimeError, NotImplementedError)  # encrypted, or of a rare compression
 
 
 class Stream:
@@ -68,7 +68,7 @@ class Stream:
         self._file: Any = None  # opened by the first read: a .pt file is a zip of many members
         self._pushed = b""
         try:
-            # A named pipe that nobody writes to is empty; opened as usual it would wait for ever.
+            # A named pipe without a writer counts as empty; a blocking open would wait for ever.
             descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | _BINARY)
             if hasattr(os, "set_blocking"):
                 os.set_blocking(descriptor, True)
@@ -80,7 +80,7 @@ class Stream:
         self.compression = next(found, None)
 
     def read(self, size: int) -> bytes:
-        """Exactly ``size`` bytes unless the file ends before."""
+        """``size`` bytes, fewer only at the end of the file."""
         parts = [self._pushed[:size]] if self._pushed else []
         self._pushed = self._pushed[size:]
         missing = size - sum(map(len, parts))
@@ -98,7 +98,7 @@ class Stream:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def read_all(self, limit: int = LARGEST_WHOLE) -> bytes:
-        """All that there is; more than ``limit`` bytes, perhaps without end, raise."""
+        """The whole content; more than ``limit`` bytes raise ``FileError``."""
         parts, size = [], 0
         while part := self.read(1 << 24):
             size += len(part)
@@ -111,7 +111,7 @@ class Stream:
         return b"".join(parts)
 
     def peek(self, size: int) -> bytes:
-        """The next bytes, without moving on."""
+        """The next bytes, which the next ``read`` returns again."""
         data = self.read(size)
         self._pushed = data + self._pushed
         return data

@@ -1,6 +1,6 @@
 """Word vectors as text: a word and its numbers on each line, with or without word2vec's header.
 
-Blocks of regular lines are parsed at once, in threads; ``read_line`` reads every other line.
+Blocks of regular lines are parsed together, in threads; ``read_line`` parses irregular lines.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SAMPLE_LINES = 200
 _LONGEST_LINE = 1 << 26
 _BLANKS = b" \t\r"
 _SPLIT = re.compile(rb"[ \t]+")
-# A number that is written like a vector's entry, not like a part of a name ("Catch 22").
+# A number written as vector entries are, unlike the end of a name ("Catch 22").
 _DECIMAL = re.compile(rb"[+-]?(\d+\.\d*|\.\d+|\d+(?=[eE]))([eE][+-]?\d+)?")
 
 
@@ -39,7 +39,7 @@ def read_text(path: Path, report: LoadReport, _: Path | None = None) -> Iterator
         if sample.startswith(BOM):
             sample = sample.removeprefix(stream.read(len(BOM)))
         dim, header = recognise_layout(path, sample, complete=complete)
-        # From the length of the first lines; the header is no basis for reserving memory.
+        # Estimated from the first lines: memory is never reserved by what the header says.
         lines = path.stat().st_size * max(1, sample.count(b"\n")) / len(sample)
         expected = (int(1.03 * lines) + 16) * (1 if stream.compression is None else 3)
         if header is not None and header[1] != dim:
@@ -55,7 +55,7 @@ def read_text(path: Path, report: LoadReport, _: Path | None = None) -> Iterator
 
 
 def _batches(stream: Stream, dim: int, *, skip_header: bool) -> Iterator[Batch]:
-    """Parsed blocks of lines in file order; a few are parsed ahead in threads."""
+    """Parsed blocks of lines in file order, some parsed ahead in threads."""
     threads = min(8, getattr(os, "process_cpu_count", os.cpu_count)() or 1)
     waiting: deque[Future[Batch]] = deque()
     with ThreadPoolExecutor(threads, thread_name_prefix="blicer-text") as pool:
@@ -72,7 +72,7 @@ def _batches(stream: Stream, dim: int, *, skip_header: bool) -> Iterator[Batch]:
 
 
 def _chunks(stream: Stream, *, skip_header: bool) -> Iterator[bytes]:
-    """Whole lines, about ``BLOCK_BYTES`` at a time, then what follows the last line end."""
+    """Blocks of whole lines, about ``BLOCK_BYTES`` each; the last line may lack a line end."""
     rest = b""
     while data := stream.read(BLOCK_BYTES):
         cut = data.rfind(b"\n") + 1
@@ -115,7 +115,7 @@ def recognise_layout(
     body = [line for line in lines[1 if header else 0 : _SAMPLE_LINES] if line.strip(_BLANKS)]
     if not body:
         raise FileError(path, "has a header but no vectors")
-    # The commonest number of numbers at the end of a line; the header settles a tie.
+    # The most common count of numbers at the end of a line; the header decides a tie.
     votes = Counter(n for line in body if (n := _numbers_at_end(_tokens(line))))
     if not votes:
         shown = body[0][:60].decode("utf-8", errors="replace").strip()
@@ -140,7 +140,7 @@ def vector_columns(head: bytes, fewest: int) -> int:
 
 
 def _tokens(line: bytes) -> list[bytes]:
-    """The pieces between spaces and tabs; nothing else separates (U+0085 and U+00A0 do not)."""
+    """The parts between spaces and tabs (not U+0085 or U+00A0, as ``split`` would)."""
     return _SPLIT.split(line.rstrip(_BLANKS).lstrip(b" \t"))
 
 
@@ -156,13 +156,13 @@ def _numbers_at_end(tokens: list[bytes]) -> int:
 
 
 def read_block(data: bytes, dim: int) -> Batch:
-    """``data`` is whole lines, each with its line end, or the last line without."""
+    """Parse whole lines; the last line of the file may lack its line end."""
     lines = [line.rstrip(_BLANKS) for line in data.removesuffix(b"\n").split(b"\n")]
     words: list[str] = []
     vectors = [np.empty((0, dim), dtype=np.float32)]
     numbers: list[int] = []
     problems = []
-    # An irregular line fails all lines parsed with it: halve until it stands alone.
+    # An irregular line fails its whole block: halve the block until it is alone.
     todo = [(0, len(lines))]
     while todo:
         start, stop = todo.pop()
@@ -213,7 +213,7 @@ def _parse_regular(lines: list[bytes], dim: int) -> tuple[list[str], np.ndarray]
 
 
 def read_line(line: bytes, dim: int) -> tuple[str, np.ndarray | str]:
-    """(word, vector), or (kind of problem, what was found). Numbers are taken from the right."""
+    """(word, vector), or (kind of problem, detail). Numbers are taken from the right."""
     raw = line.rstrip(_BLANKS).lstrip(b" \t")
     if not raw:
         return "blank", ""
@@ -224,7 +224,7 @@ def read_line(line: bytes, dim: int) -> tuple[str, np.ndarray | str]:
     whole = extra.lstrip(b"+-").isdigit() and not all(map(_DECIMAL.fullmatch, numbers))
     if n < dim or whole or _DECIMAL.fullmatch(extra):
         return "wrong_length", f"{n} number{'' if n == 1 else 's'}, expected {dim}"
-    for _ in range(dim):  # the word as it was written is what is left of the numbers
+    for _ in range(dim):  # strip the numbers; the rest is the word as written
         raw = raw[: max(raw.rfind(b" "), raw.rfind(b"\t"))].rstrip(b" \t")
     try:
         word = raw.decode("utf-8")
@@ -234,7 +234,7 @@ def read_line(line: bytes, dim: int) -> tuple[str, np.ndarray | str]:
         return word, np.array([float(number) for number in numbers]).astype(np.float32)
 
 
-# Writing, in the shortest digits that read back to the same float32
+# Writing, with the fewest digits that read back as the same float32
 
 _ROWS_AT_ONCE = 2048
 _UNCLEAR_SPACE = re.compile(r"^ | $|  |\t|\n")

@@ -1,7 +1,7 @@
-"""Loading word vectors: recognise the format, run its reader, keep the rows that count.
+"""Loading word vectors: recognise the format, run its reader, and select rows.
 
-Every reader is a generator of ``Batch``es, so that case folding, duplicates, NaN, zero vectors and
-``max_words`` mean the same for every format.
+Every reader is a generator of ``Batch``es; case folding, duplicates, NaN, zero vectors and
+``max_words`` are handled here, for all formats alike.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import struct
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
@@ -24,16 +24,16 @@ from blicer.io.streams import Stream
 
 # The reader of each format, imported when it is needed: some import pyarrow, one imports torch.
 READERS = {
-    "text": ("blicer.io.text", "read_text"),
-    "word2vec": ("blicer.io.binary", "read_word2vec"),
-    "fasttext": ("blicer.io.binary", "read_fasttext"),
-    "npy": ("blicer.io.matrices", "read_npy"),
-    "torch": ("blicer.io.matrices", "read_torch"),
-    "safetensors": ("blicer.io.matrices", "read_safetensors"),
+    "text": "blicer.io.text:read_text",
+    "word2vec": "blicer.io.binary:read_word2vec",
+    "fasttext": "blicer.io.binary:read_fasttext",
+    "npy": "blicer.io.matrices:read_npy",
+    "torch": "blicer.io.matrices:read_torch",
+    "safetensors": "blicer.io.matrices:read_safetensors",
 }
 _WITHOUT_WORDS = ("npy", "torch")
 
-# What a report counts, and the rest of the sentence. These kinds cost a vector …
+# What a report counts, and how its sentence ends. Problems that drop a vector:
 _DROPPED = {
     "wrong_length": ("line", "of the wrong length dropped"),
     "truncated": ("vector", "cut off at the end of the file, dropped"),
@@ -43,14 +43,14 @@ _DROPPED = {
     "duplicate": ("duplicate word", "dropped (the first one is kept)"),
     "case_merged": ("word", "dropped (same as an earlier one except for case)"),
 }
-# … these were repaired, or are only worth knowing …
+# Problems that do not:
 _NOTED = {
     "header_count": ("", "the header gives another number of words than the file has"),
     "header_dimension": ("", "the header gives another dimension than the lines have"),
     "zero": ("word", "with an all-zero vector (kept)"),
     "blank": ("blank line", "skipped"),
 }
-# … and these are about dictionaries.
+# Problems of dictionaries:
 _DICTIONARY = {
     "unreadable": ("line", "that could not be read"),
     "header": ("", "the first line was taken for a header"),
@@ -68,10 +68,10 @@ _EXAMPLES_KEPT = 5
 
 @dataclass
 class LoadReport:
-    """Counts of what was dropped or odd, by kind, with examples; false if the file was clean."""
+    """Counts and examples of problems by kind; false if there were none."""
 
     format: str = ""  # of a dictionary: its delimiter
-    language: str | None = None  # if the file says it
+    language: str | None = None  # if the file states it
     counts: dict[str, int] = field(default_factory=dict)
     examples: dict[str, list[str]] = field(default_factory=dict)
 
@@ -89,11 +89,11 @@ class LoadReport:
 
     @property
     def dropped(self) -> int:
-        """How many vectors of the input are not in the result."""
+        """The number of vectors that were dropped."""
         return sum(self[kind] for kind in _DROPPED)
 
     def lines(self) -> list[str]:
-        """One sentence for each kind, with examples; none for a clean file."""
+        """One sentence for each kind of problem, with examples."""
         sentences = []
         for kind, (noun, text) in _SENTENCES.items():
             if n := self[kind]:
@@ -110,17 +110,17 @@ class Batch:
     words: list[str]
     vectors: np.ndarray
     numbers: Sequence[int] | np.ndarray  # of the rows, counted from ``first``, for the report
-    unit: str  # what the numbers count: "line", "word" or "row"
+    unit: str  # of the numbers: "line", "word" or "row"
     first: int = 1
     problems: list[tuple[str, int, str]] = field(default_factory=list)  # kind, number, detail
-    size: int = 0  # lines, words or rows that were read for it, usable or not
-    expected: int = 0  # rows in the file, roughly: memory is reserved, not touched
+    size: int = 0  # lines, words or rows read, usable or not
+    expected: int = 0  # estimated rows of the file, to reserve memory for
     position: int = 0  # bytes of the file read so far
-    whole: bool = False  # all that there is: the matrix need not be copied
+    whole: bool = False  # the whole file: its matrix need not be copied
 
     @classmethod
     def decoded(cls, raw: Sequence[bytes], vectors: np.ndarray, unit: str, **more: Any) -> Batch:
-        """The rows whose words are UTF-8; the others become problems."""
+        """A batch of the rows whose words are UTF-8; other rows become problems."""
         words, numbers, problems = [], [], []
         for number, word in enumerate(raw):
             try:
@@ -149,8 +149,7 @@ def load(
     format = recognise_format(path)
     if vocabulary is not None and format not in _WITHOUT_WORDS:
         raise InputError(f"vocabulary= is for matrix files; {path} ({format}) has its words")
-    module, name = READERS[format]
-    reader: Reader = getattr(import_module(module), name)
+    reader: Reader = resolve_name(READERS[format])
     report = LoadReport(format)
     collector = Collector(report, max_words=max_words, lowercase=lowercase)
     with progress.task(f"Reading {path.name}", total=path.stat().st_size) as task:
@@ -164,7 +163,7 @@ def load(
 
 
 def _check_usable(path: Path, collector: Collector, report: LoadReport) -> None:
-    """A file that is mostly unreadable is refused, not reduced to what happens to parse."""
+    """Raise ``FileError`` for a file that is mostly unreadable."""
     words, not_utf8 = len(collector.words), report["not_utf8"]
     total = words + report.dropped
     broken = report["wrong_length"] + report["truncated"]
@@ -174,13 +173,13 @@ def _check_usable(path: Path, collector: Collector, report: LoadReport) -> None:
         raise FileError(path, f"only {words:,} of {total:,} entries are usable: {why}")
 
 
-# Which rows are kept
+# Selecting rows
 
 _FIRST_CAPACITY = 4096
 
 
 class Collector:
-    """Takes batches in file order, keeps the rows that count and counts the others."""
+    """Takes batches in file order, keeps usable rows, and counts the others in the report."""
 
     def __init__(self, report: LoadReport, *, max_words: int | None, lowercase: bool) -> None:
         self.words: list[str] = []
@@ -199,7 +198,7 @@ class Collector:
         kept, consumed = self._select(batch)
         last = batch.numbers[consumed - 1] if self.full else batch.size
         for kind, number, detail in batch.problems:
-            if number <= last:  # nothing after the last wanted word counts
+            if number <= last:  # problems after the last wanted word are not reported
                 self._report.count(kind, batch.place(number, detail and f"({detail})"))
         in_a_row = not kept or kept[-1] == len(kept) - 1
         rows = batch.vectors[: len(kept)] if in_a_row else batch.vectors[kept]
@@ -211,9 +210,9 @@ class Collector:
         self._matrix[start : len(self.words)] = rows
 
     def _select(self, batch: Batch) -> tuple[list[int], int]:
-        """Rows of the batch that are kept, and how many were looked at before it was full."""
+        """Rows of the batch to keep, and how many were examined until there were enough."""
         words, vectors = batch.words, batch.vectors
-        # The sum is finite only if every entry is, unless it overflows: look closer only then.
+        # If the sum of a row is finite, so are its entries; only other rows are checked closely.
         with np.errstate(all="ignore"):
             suspicious = np.flatnonzero(~np.isfinite(vectors.sum(axis=1, dtype=np.float32)))
         bad = {int(i) for i in suspicious if not np.isfinite(vectors[i]).all()}
@@ -256,7 +255,7 @@ class Collector:
                 wanted = min(wanted, self._max_words)
             self._matrix = np.empty((max(rows, wanted), dim), dtype=np.float32)
         elif rows > have:
-            # realloc moves pages rather than copying them: the peak stays near one matrix.
+            # realloc moves pages instead of copying them, so peak memory is about one matrix.
             self._matrix.resize((max(rows, have + have // 4), dim), refcheck=False)
 
     def matrix(self) -> np.ndarray:
@@ -267,7 +266,7 @@ class Collector:
         return matrix
 
 
-# Which format a file has, from its content; the name only helps where content cannot
+# Recognising the format, by content; the name is used only where content does not tell
 
 FASTTEXT_MAGIC = struct.pack("<i", 793712314)
 NPY_MAGIC = b"\x93NUMPY"
@@ -283,7 +282,7 @@ def is_number(token: bytes | str) -> bool:
 
 
 def check_unicode(word: str) -> None:
-    """Raises ``InputError`` for half a character (a lone surrogate), which no file can hold."""
+    """Raise ``InputError`` for a lone surrogate, which UTF-8 cannot encode."""
     try:
         word.encode("utf-8")
     except UnicodeEncodeError:
@@ -291,7 +290,7 @@ def check_unicode(word: str) -> None:
 
 
 def recognise_format(path: Path) -> str:
-    """One of ``READERS``; raises ``FileError`` for what is known not to be vectors."""
+    """One of ``READERS``; raises ``FileError`` for files known not to be vectors."""
     if not path.is_file():  # nor a pipe, which cannot be read twice
         raise FileError(path, "is not a file" if path.exists() else "does not exist")
     with Stream(path) as stream:
@@ -312,7 +311,7 @@ def recognise_format(path: Path) -> str:
 
 
 def _is_word2vec_binary(head: bytes) -> bool:
-    """A header line, then lines that do not end in numbers, and bytes that no text has."""
+    """Whether there is a header, then lines not ending in numbers, and bytes that no text has."""
     line, _, rest = head.partition(b"\n")
     lines = [line.split() for line in rest.split(b"\n")[:20]]
     numeric = [is_number(tokens[-1]) for tokens in lines if len(tokens) > 1]
@@ -330,5 +329,5 @@ def _is_torch_archive(path: Path) -> bool:
         with zipfile.ZipFile(path) as archive:
             return any(name.endswith("data.pkl") for name in archive.namelist())
     except (zipfile.BadZipFile, NotImplementedError, OSError, ValueError, struct.error):
-        # A cut-off archive has lost its table of contents, but not its name.
+        # A truncated archive has lost its table of contents.
         return path.suffix in (".pt", ".pth", ".bin")

@@ -1,8 +1,8 @@
 """`lite`: the small multilingual cross-encoder that comes with blicer.
 
-The package carries its table of word pieces as codes of few bits, apart from the net. ``path()``
-puts the two together, once, into an ordinary Hugging Face folder in the user's cache. Beside them
-lie static vectors of the word pieces of a hundred languages (``blicer.encoders.static``).
+The package has its table of word pieces as codes of few bits, and the net in a file of its own.
+``path()`` assembles them, once, to an ordinary Hugging Face folder in the user's cache. The package
+also has static vectors of the word pieces of a hundred languages (``blicer.encoders.static``).
 """
 
 from __future__ import annotations
@@ -46,16 +46,14 @@ def path() -> Path:
             # Another process was faster, or the cache cannot be written.
             if not _is_sound(folder):
                 note(f"{NAME} is put together in a temporary folder ({error})")
-                home = Path(tempfile.mkdtemp(prefix=f"blicer-{NAME}-"))
-                atexit.register(shutil.rmtree, home, ignore_errors=True)
-                folder = home / NAME
-                with atomic_folder(folder) as temporary:
-                    assemble(temporary)
+                folder = Path(tempfile.mkdtemp(prefix=f"blicer-{NAME}-"))
+                atexit.register(shutil.rmtree, folder, ignore_errors=True)
+                assemble(folder)
     return folder
 
 
 def _is_sound(folder: Path) -> bool:
-    """Whether an assembled model is there and as it was written; damage means: build it again."""
+    """Whether there is an assembled model that is not damaged."""
     if not (folder / MARKER).is_file():
         return False
     try:
@@ -67,7 +65,7 @@ def _is_sound(folder: Path) -> bool:
 
 
 def version() -> str:
-    """Hash of all the files that the model is made of."""
+    """Hash of all files of the model."""
     if not (HERE / MANIFEST).is_file():
         raise FileError(HERE / MANIFEST, "is missing; this copy of blicer comes without `lite`")
     return file_sha256(HERE / MANIFEST)[:12]
@@ -89,7 +87,7 @@ def assemble(folder: Path) -> None:
 
 
 def unpack(planes: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Codes (rows, columns) of their bit planes (rows, bits, columns / 8), highest bit first."""
+    """Codes (rows, columns) from bit planes (rows, bits, columns / 8), highest bit first."""
     codes = np.zeros((len(planes), 8 * planes.shape[2]), np.uint8)
     for plane in planes.transpose(1, 0, 2):
         codes = codes << 1 | np.unpackbits(plane, axis=1)
@@ -97,7 +95,7 @@ def unpack(planes: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 def check_files(*names: str) -> None:
-    """Raise if a file is missing or not as built (SHA-256 in the manifest); by default any."""
+    """Raise if a file (by default any) is missing, or differs from the manifest's SHA-256."""
     files = read_json(HERE / MANIFEST)["files"]
     for name, expected in ((name, files[name]) for name in names or files):
         if not (HERE / name).is_file() or file_sha256(HERE / name) != expected["sha256"]:

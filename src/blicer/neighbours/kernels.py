@@ -1,9 +1,9 @@
 """Exact k-best selection over all pairs of two vocabularies, and sparse products.
 
-``GroupMaxima`` selects; ``Scan`` multiplies in tiles that stay in the processor's cache, and feeds
-them to ``RunningTopK``. On a CPU every thread multiplies and reads its own tiles with a BLAS of one
-thread. NumPy multiplies there: its BLAS is faster than torch's on some processors (AMD's, by a
-fifth to a third) and about equal on others.
+``GroupMaxima`` selects; ``Scan`` multiplies in tiles that fit into the processor's cache, and feeds
+them to ``RunningTopK``. On a CPU every thread multiplies and reads its own tiles, with
+single-threaded BLAS. NumPy multiplies there: its BLAS is faster than torch's on some processors
+(AMD's, by a fifth to a third) and about equal on others.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from torch import Tensor
 from blicer import progress
 
 GROUP = 16  # scores folded into one maximum
-FEW = 8  # times the numbers asked for: ordering so many, or fewer, is cheap
-CACHED_BYTES = 2**24  # a block of this size is still in the cache when it is read again
+FEW = 8  # times k: ordering up to this many numbers a row is cheap
+CACHED_BYTES = 2**24  # a block of this size stays in the cache between two reads
 TILE_ROWS, TILE_NUMBERS = 2048, 2**21  # 8 MB of fp32 a thread: stays in the last-level cache
 GPU_FACTOR = 8
 Entries = tuple[Tensor, Tensor, Tensor]  # word, candidate and score of some pairs
@@ -128,7 +128,7 @@ def cached_blocks(matrix: Tensor) -> list[slice]:
 
 
 def places_of_true(mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows and columns of the few places that are true, in row-major order."""
+    """Rows and columns of the true entries (few), in row-major order."""
     if mask.device.type == "cpu":  # NumPy skips what is false many times faster
         flat = torch.from_numpy(np.flatnonzero(mask.numpy()))
     else:
@@ -140,8 +140,8 @@ def places_of_true(mask: Tensor) -> tuple[Tensor, Tensor]:
 def top_columns(block: Tensor, k: int, bar: Tensor | None = None) -> Tensor:
     """Columns (rows, k) of the k best of each row, in no particular order.
 
-    ``bar`` (rows,): a value that at least k numbers of the row are expected to reach. Only these
-    are then ordered, which takes a third of the time for hundreds out of tens of thousands.
+    ``bar`` (rows,): a value that at least k numbers of the row are expected to reach. Only numbers
+    above it are ordered, which takes a third of the time for hundreds out of tens of thousands.
     """
     if bar is None:
         return block.topk(k, dim=1, sorted=False).indices
@@ -159,10 +159,10 @@ def top_columns(block: Tensor, k: int, bar: Tensor | None = None) -> Tensor:
 class RunningTopK:
     """The best candidates so far of each word of a band, fed one tile of scores at a time.
 
-    After the first tiles few scores can still enter a list: those above its last one. These wait
-    until the band has seen twice as many scores as at the last merge. The bar is then a little
-    low, which lets some more scores through, but there are few merges. Several threads may feed
-    one band. Which of equal scores is kept is arbitrary.
+    After the first tiles few scores can still enter a list: those above its last one. They are
+    merged when the band has seen twice as many scores as at the last merge. Until then the bar is
+    a little low and lets more scores through, but merges are few. Several threads may feed one
+    band. Which of equal scores is kept is arbitrary.
     """
 
     def __init__(self, words: int, keep: int, device: torch.device) -> None:
@@ -195,7 +195,7 @@ class RunningTopK:
                 self._merge()
 
     def finish(self) -> None:
-        """Merge what still waits; ``values`` and ``indices`` are then complete, best first."""
+        """Merge the rest; ``values`` and ``indices`` are then complete, best first."""
         with self._lock:
             self._merge()
 
@@ -268,7 +268,7 @@ class Scan:
         threads = torch.get_num_threads() if device.type == "cpu" else 1
         height, width = self._tile_shape(threads)
         row_bands, column_bands = _bands(len(self.left), height), _bands(len(self.right), width)
-        # One more than asked for shows whether the last place was a tie.
+        # One more than wanted shows whether there is a tie for the last place.
         keep = min(k_rows + 1, len(self.right)), min(k_columns + 1, len(self.left))
         rows, columns = (
             [RunningTopK(band.stop - band.start, most, device) for band in bands]
@@ -312,7 +312,7 @@ class Scan:
         return height, max(1, min(len(self.right), numbers // height))
 
     def _settled(self, bands: list[RunningTopK], k: int) -> tuple[Tensor, Tensor]:
-        """The lists of all bands, k long, with ties in the order of their indices.
+        """The lists of all bands, cut to k, with ties ordered by index.
 
         Words are stored by frequency, so ties go to the more frequent word.
         """
@@ -331,7 +331,7 @@ class Scan:
 
 @contextmanager
 def _one_thread_each(threads: int) -> Iterator[ThreadPoolExecutor]:
-    """A pool whose threads do not start further threads for their products and loops."""
+    """A pool whose threads run BLAS and torch single-threaded."""
     try:
         with (
             threadpool_limits(1, user_api="blas"),
@@ -354,9 +354,9 @@ def csr(starts: Tensor, columns: Tensor, values: Tensor, size: tuple[int, int]) 
 
 
 def pair_products(left: Tensor, right: Tensor, columns: Tensor) -> Tensor:
-    """``out[i, j] = left[i] · right[columns[i, j]]``: six times as fast as gathering the rows."""
+    """``out[i, j] = left[i] · right[columns[i, j]]``, six times as fast as gathering the rows."""
     rows, width = columns.shape
     starts = torch.arange(0, rows * width + 1, width, device=left.device)
     pattern = csr(starts, columns.reshape(-1), left.new_zeros(rows * width), (rows, len(right)))
-    products: Tensor = torch.sparse.sampled_addmm(pattern, left, right.T, beta=0.0).values()
+    products = torch.sparse.sampled_addmm(pattern, left, right.T, beta=0.0).values()
     return products.view(rows, width)

@@ -1,6 +1,6 @@
-"""Pairs of words read off a shared space: silver pairs and hard negatives.
+"""Silver pairs and hard negatives, mined from a shared space (docs/method.md §2).
 
-Pairs are (n, 2) arrays of word indices, source first. ``docs/method.md`` §2 has the rules.
+Pairs are (n, 2) arrays of word indices, source first.
 """
 
 from __future__ import annotations
@@ -8,31 +8,30 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
+from numpy.typing import ArrayLike, NDArray
 
 from blicer.errors import InputError
 
 if TYPE_CHECKING:
     from blicer.neighbours.retriever import Retriever
 
-Pairs = npt.NDArray[np.int64]  # (n, 2): source index, target index
-Integers = npt.NDArray[np.int64]
+Ints = NDArray[np.int64]
+Pairs = Ints  # (n, 2): source index, target index
 
 
-def pair_keys(pairs: Pairs, n_target: int) -> Integers:
+def pair_keys(pairs: Pairs, n_target: int) -> Ints:
     """``source * n_target + target``: distinct pairs have distinct keys."""
-    keys: Integers = pairs[:, 0] * n_target + pairs[:, 1]
-    return keys
+    return pairs[:, 0] * n_target + pairs[:, 1]
 
 
-def first_occurrences(keys: Integers) -> Integers:
-    """Where each distinct key occurs first, in order of occurrence."""
+def first_occurrences(keys: Ints) -> Ints:
+    """Index of the first occurrence of each distinct key, in order."""
     return np.sort(np.unique(keys, return_index=True)[1]).astype(np.int64)
 
 
-def as_pairs(pairs: npt.ArrayLike | None, n_source: int, n_target: int) -> Pairs:
-    """Check that these are (n, 2) word indices of the two vocabularies; None means no pairs."""
-    array: npt.NDArray[Any] = np.zeros((0, 2), np.int64) if pairs is None else np.asarray(pairs)
+def as_pairs(pairs: ArrayLike | None, n_source: int, n_target: int) -> Pairs:
+    """Convert to (n, 2) word indices, checked against the vocabularies; None means no pairs."""
+    array: NDArray[Any] = np.zeros((0, 2), np.int64) if pairs is None else np.asarray(pairs)
     if array.size == 0:
         return np.zeros((0, 2), np.int64)
     if array.ndim != 2 or array.shape[1] != 2 or not np.issubdtype(array.dtype, np.integer):
@@ -80,7 +79,7 @@ def best_matches(retriever: Retriever, n_freq: int, *, reverse: bool = False) ->
     """Each of the ``n_freq`` most frequent words with its best match, best-scoring pairs first.
 
     The whole other vocabulary is searched by ``2 cos - r(candidate)``: the query's own hubness
-    would not change its best match, but it would change which queries look confident.
+    would not change its best match, but it would change the order of the pairs.
     """
     side = retriever.target if reverse else retriever.source
     queries = np.arange(min(n_freq, side.shape[0]), dtype=np.int64)
@@ -92,25 +91,25 @@ def best_matches(retriever: Retriever, n_freq: int, *, reverse: bool = False) ->
 
 
 def interleave(first: Pairs, second: Pairs) -> Pairs:
-    """first[0], second[0], first[1], second[1], …; the rest of the longer list at the end."""
+    """first[0], second[0], first[1], second[1], …, then the rest of the longer list."""
     rank = np.concatenate([np.arange(len(first)), np.arange(len(second))])
     return np.concatenate([first, second])[np.argsort(rank, kind="stable")]
 
 
 def nearest_others(
     retriever: Retriever,
-    words: Integers,
-    partners: Integers,
+    words: Ints,
+    partners: Ints,
     k: int,
     *,
     reverse: bool = False,
     limit: int | None = None,
-) -> tuple[Integers, npt.NDArray[np.float32]]:
+) -> tuple[Ints, NDArray[np.float32]]:
     """Indices and CSLS (words, k) of each word's nearest words other than its own partner.
 
-    ``reverse``: ``words`` are target words and their neighbours source words. ``limit``: only the
-    so many most frequent words are candidates (all by default). Where there are fewer than k other
-    words, all of them are returned.
+    ``reverse``: ``words`` are target words and their neighbours source words. ``limit``: only this
+    many of the most frequent words are candidates (all by default). If there are fewer than k
+    other words, all are returned.
     """
     candidates = (retriever.source if reverse else retriever.target).shape[0]
     # One more than wanted, because the partner may be among them; each distinct word once.
@@ -118,6 +117,6 @@ def nearest_others(
     queries, row = np.unique(words, return_inverse=True)
     found = retriever.search(width, queries, reverse=reverse, limit=limit)
     indices, scores = found.indices[row], found.scores[row]
-    # The partner moves to the end (stable: the others keep their order), then the end is cut.
+    # Move the partner to the end (a stable sort keeps the order of the others), then cut the end.
     order = np.argsort(indices == partners[:, None], axis=1, kind="stable")[:, : width - 1]
     return np.take_along_axis(indices, order, 1), np.take_along_axis(scores, order, 1)

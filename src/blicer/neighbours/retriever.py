@@ -1,6 +1,6 @@
 """``Retriever``: exact nearest neighbours by cosine and CSLS between two vocabularies.
 
-Work is cut into blocks, so that memory does not grow with the vocabulary.
+Work is done in blocks, so that memory does not grow with the vocabulary.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class Retriever:
     """Cosine and CSLS between two vocabularies that share a space (docs/method.md §1).
 
     ``source`` and ``target`` are rows of vectors, most frequent word first. ``k_csls`` is the
-    size of the neighbourhood in CSLS. ``memory_gb`` bounds working memory. ``hubness`` is that of
-    all source and all target words if it was measured before (None: on first use).
+    size of the neighbourhood in CSLS. ``memory_gb`` bounds working memory. ``hubness``: that of all
+    source and all target words, if known (None: measured on first use).
     """
 
     def __init__(
@@ -177,7 +177,7 @@ class Retriever:
             rows = way.queries[part]
             if way.candidate_hubness is None:
                 block = torch.mm(rows, way.candidates.T)
-            else:  # without the query's own constant, which orders nothing
+            else:  # without the query's own hubness, which does not change the order
                 block = torch.addmm(
                     -way.candidate_hubness, rows, way.candidates.T, alpha=way.factor
                 )
@@ -210,21 +210,21 @@ class Retriever:
         return index
 
     def _rows_per_block(self, candidates: int) -> int:
-        # A block and its comparison mask are alive together.
+        # A block and its comparison mask are in memory together.
         rows = int(self.memory_gb * 2**30 / (4 * candidates * 2))
         return max(1, min(rows, 1024 if self.device.type == "cpu" else 8192))
 
 
 def as_unit_rows(matrix: Any, device: torch.device) -> Tensor:
-    """``matrix`` as fp32 rows of length one; shares memory when it already is that."""
+    """``matrix`` as fp32 unit rows; shares memory if it is that already."""
     if isinstance(matrix, np.ndarray):
         with warnings.catch_warnings():
-            # Read-only memory maps are fine: nothing here writes to them.
+            # Read-only memory maps are fine, because nothing writes to them.
             warnings.filterwarnings("ignore", message=".*not writable.*")
             matrix = torch.from_numpy(matrix)
     if matrix.ndim != 2:
         raise InputError(f"vectors have {matrix.ndim} dimensions; expected a table of rows")
-    rows: Tensor = matrix.to(device=device, dtype=torch.float32)
+    rows = matrix.to(device=device, dtype=torch.float32)
     norms = torch.linalg.vector_norm(rows, dim=1)
     if not bool(norms.isfinite().all()):
         raise InputError("vectors have NaN or infinity in them")

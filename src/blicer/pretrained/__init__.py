@@ -1,8 +1,8 @@
-"""Translators and dictionaries that somebody published: an index file, and entries beside it.
+"""Published translators and dictionaries: an index file, and a folder beside it for each entry.
 
-Anyone can publish: ``publish`` makes the folder of an entry and adds it to an index. An index is a
-JSON file in a folder or on a web server; files of an entry lie below the folder of the index. It
-states the size and SHA-256 of every file, and nothing else is taken.
+Anyone can publish: ``publish`` makes the folder of an entry and adds the entry to an index, a JSON
+file in a folder or on a web server. The index lists the size and SHA-256 of every file of its
+entries; no other files are fetched.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Entry:
 
     @classmethod
     def from_dict(cls, values: Any) -> Entry:
-        """Check what an index says; ``ValueError`` says what is wrong with it."""
+        """An entry from the JSON of an index; raises ``ValueError`` if anything is wrong."""
         texts = {name: values[name] for name in ("name", "kind", "licence", "about")}
         if not all(isinstance(one, str) for one in texts.values()):
             raise ValueError("name, kind, licence and about must be texts")
@@ -96,7 +96,7 @@ class Entry:
 
 
 class Index:
-    """The entries of an index, by name, and where their files are."""
+    """The entries of an index by name, and the place of their files."""
 
     def __init__(self, place: str | Path = OURS) -> None:
         """``place``: the URL of an index file, such a file, or the folder that it is in."""
@@ -114,7 +114,7 @@ class Index:
         self.entries = {one.name: one for one in entries}
 
     def get(self, name: str, output: str | Path) -> Entry:
-        """Put an entry into the folder ``output``: all its files, with the right checksums."""
+        """Fetch all files of an entry into the folder ``output``, and compare their checksums."""
         if name not in self.entries:
             known = ", ".join(self.entries) or "nothing"
             raise InputError(f"{self.place} has no {name!r}; it has {known}")
@@ -138,7 +138,7 @@ class Index:
         _check_sum(target, one, str(source))
 
     def _download(self, entry: Entry, one: Published, target: Path) -> None:
-        """Through the cache folder, where a broken transfer goes on."""
+        """Download to the cache folder first, where a broken transfer can continue."""
         url = f"{self.place.rpartition('/')[0]}/{quote(entry.name)}/{quote(one.path)}"
         cached = cache_folder() / "pretrained" / one.sha256
         part = Part(cached)
@@ -151,7 +151,7 @@ class Index:
 
 
 def _bounded(part: Part, most: int, url: str) -> Any:
-    """A check for ``fetch`` that stops a file that is longer than it may be."""
+    """A check for ``fetch`` that stops at files longer than ``most`` bytes."""
 
     def check(ended: bool) -> float:
         if max(part.size, part.length or 0) > most:
@@ -191,10 +191,10 @@ def publish(
 ) -> Entry:
     """Make the entry ``output`` of a translator's folder or a dictionary file.
 
-    Its name is that of the folder ``output``, which must lie beside the index. ``licence``: under
-    which others may use it; what vectors and seeds allow is the publisher's to know.
-    ``languages``: tags, where the translator does not say. ``about``: a sentence for the card.
-    ``index``: the index file that gets the entry (by default ``index.json`` beside ``output``).
+    Its name is that of the folder ``output``, which must be beside the index. ``licence``: of the
+    entry; the publisher must know what the licences of vectors and seeds allow. ``languages``:
+    tags, if the translator does not have them. ``about``: a sentence for the card. ``index``: the
+    index file to add the entry to (by default ``index.json`` beside ``output``).
     """
     source, output = Path(source), Path(output)
     index = Path(index) if index is not None else output.parent / INDEX
@@ -213,7 +213,8 @@ def publish(
         raise FileError(source, f"is {kind}; expected a translator or a dictionary")
     marker = "translator.json" if kind == "translator" else ENTRY
     check_replaceable(output, marker, "an entry")
-    known = _known_entries(index)
+    published = Index(index).entries.values() if index.exists() else ()
+    known = {one.name: asdict(one) for one in published}
     about = about or f"{facts['title']}, made with blicer"
     with atomic_folder(output) as folder:
         if kind == "translator":
@@ -243,14 +244,8 @@ def publish(
     return entry
 
 
-def _known_entries(index: Path) -> dict[str, Any]:
-    return (
-        {name: asdict(one) for name, one in Index(index).entries.items()} if index.exists() else {}
-    )
-
-
 def _rewrite(folder: Path, marker: str) -> None:
-    """Write the marker again: without paths, and with the checksums of what is there now."""
+    """Write the marker again, without local paths and with checksums of the present files."""
     values = read_json(folder / marker)
     (folder / marker).unlink()  # it does not list itself
     kept = {key: one for key, one in values.items() if key not in (SEAL, CHECKSUMS)}
@@ -258,7 +253,7 @@ def _rewrite(folder: Path, marker: str) -> None:
 
 
 def _safe_name(path: Path) -> str:
-    """``dictionary`` with the file's endings: its own name may say where it was made."""
+    """``dictionary`` with the file's endings, as its own name may be private."""
     return "dictionary" + "".join(path.suffixes[-2:])
 
 
@@ -303,7 +298,7 @@ def _card(name: str, about: str, licence: str, facts: Mapping[str, Any]) -> str:
 
 
 def _without_folders(value: Any) -> Any:
-    """The same JSON with file names for paths: where the publisher keeps files is nobody's."""
+    """The same JSON with file names instead of paths, which may be private."""
     if isinstance(value, dict):
         return {
             key: one if key in ("seeds", "wrong") else _without_folders(one)

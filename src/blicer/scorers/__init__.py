@@ -1,20 +1,19 @@
-"""Scorers: whatever says how much two words look like translations, in [0, 1].
+"""Scorers, which score how much two words look like translations, in [0, 1].
 
 A scorer is one file here and one line in ``SCORERS``. Its class has a ``name``, a docstring whose
-first line is its help text, and ``score(source_words, target_words)``; one that reads the space
+first line is its help text, and ``score(source_words, target_words)``; one that uses the space
 instead of words has ``score_retrieved(found)`` (``retrieval.py``). One that learns also has
-``fit(source_words, target_words, is_positive, of_seeds)`` (``of_seeds``: no silver pairs and none
-of their wrong ones), ``save(folder)`` and ``load(folder, values)``;
-``needs_seeds`` says that it learns from seeds of its own language pair; ``signed``, that its weight
-may be negative.
+``fit(source_words, target_words, is_positive, of_seeds)`` (``of_seeds`` marks the seeds and the
+wrong pairs of their words), ``save(folder)`` and ``load(folder, values)``. ``needs_seeds``: it
+learns from seeds of its own language pair. ``signed``: its weight may be negative.
 """
 
 from __future__ import annotations
 
-import importlib
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, Protocol
 
 import numpy as np
@@ -42,7 +41,7 @@ SCORERS: dict[str, str] = {
 
 
 class Scorer(Protocol):
-    """Says how much two words look like translations, in [0, 1]."""
+    """Scores how much two words look like translations, in [0, 1]."""
 
     @property
     def name(self) -> str: ...
@@ -56,16 +55,14 @@ def scorer_class(name: str) -> Any:
     """The class of a scorer; unknown names raise ``InputError``."""
     if name not in SCORERS:
         raise InputError(f"there is no scorer {name!r}; there are {', '.join(SCORERS)}")
-    module, _, class_name = SCORERS[name].partition(":")
-    return getattr(importlib.import_module(module), class_name)
+    return resolve_name(SCORERS[name])
 
 
 def make_scorer(name: str) -> Scorer:
     """A new scorer that needs no encoder; one that learns is not fitted yet."""
     if name in NEED_ENCODER:
         raise InputError(f"the scorer {name} needs an encoder; it cannot be made by name alone")
-    scorer: Scorer = scorer_class(name)()
-    return scorer
+    return scorer_class(name)()
 
 
 def needs_seeds(name: str) -> bool:
@@ -79,7 +76,7 @@ def is_signed(name: str) -> bool:
 
 
 def check_scorers(names: Sequence[str]) -> None:
-    """Unknown and repeated names raise ``InputError``, before anything is computed."""
+    """Raise ``InputError`` for unknown and repeated names."""
     for name in names:
         scorer_class(name)
         if list(names).count(name) > 1:
@@ -87,7 +84,7 @@ def check_scorers(names: Sequence[str]) -> None:
 
 
 def save_scorers(scorers: Sequence[Scorer], folder: Path) -> list[dict[str, Any]]:
-    """Write what the scorers have learned; the values say what ``load_scorer`` needs besides."""
+    """Write what the scorers have learned; returns further values for ``load_scorer``."""
     saved = []
     for scorer in scorers:
         save = getattr(scorer, "save", None)
@@ -95,8 +92,8 @@ def save_scorers(scorers: Sequence[Scorer], folder: Path) -> list[dict[str, Any]
     return saved
 
 
-def contents(scorers: Sequence[Scorer]) -> list[Any]:
-    """All that the scorers have learned, hashed: the same for scorers that score alike."""
+def scorer_states(scorers: Sequence[Scorer]) -> list[Any]:
+    """Values and file hashes of what the scorers have learned: equal if they score alike."""
     with tempfile.TemporaryDirectory() as name:
         values: list[Any] = list(save_scorers(scorers, Path(name)))
         files = sorted(path for path in Path(name).rglob("*") if path.is_file())
@@ -106,8 +103,7 @@ def contents(scorers: Sequence[Scorer]) -> list[Any]:
 def load_scorer(folder: Path, values: dict[str, Any], **options: Any) -> Scorer:
     """Load a scorer that a translator saved in ``folder``."""
     kind = scorer_class(values["name"])
-    scorer: Scorer = kind.load(folder, values, **options) if hasattr(kind, "load") else kind()
-    return scorer
+    return kind.load(folder, values, **options) if hasattr(kind, "load") else kind()
 
 
 def check_lengths(source: Sequence[str], target: Sequence[str]) -> None:

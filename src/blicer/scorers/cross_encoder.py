@@ -39,7 +39,7 @@ class CrossEncoderScorer:
     def score_parts(
         self, source: Sequence[str], target: Sequence[str], reverse: NDArray[np.int64]
     ) -> NDArray[np.float32]:
-        """One order of each pair (1: target first), for early exit."""
+        """Score one order of each pair (1: target first), for early exit."""
         return self.reranker.score_parts(*self.texts(source, target), reverse)
 
     def save(self, folder: Path) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Which endings go together: learned from the seeds, in a second, for any two languages.
+"""Learns from the seeds which endings go together, in a second, for any two languages.
 
 A candidate is often the right word in the wrong form (*run* for *ran*). Word vectors hardly tell
 forms apart, and a cosine of spellings cannot: different languages end differently. A logistic
@@ -29,16 +29,16 @@ from blicer.scorers.spelling import Spelling
 Bools = NDArray[np.bool_]
 
 FILE = "endings.safetensors"
-# What is combined of the left and of the right word, as places in ``_codes``: the last 1 to 3
+# Combined features of the left and the right word, as indices of ``_codes``: the last 1 to 3
 # letters (1 to 3), the first 2 and 3 (4, 5), the length (0), nothing (6).
 COMBINED = (
     *((1, 1), (2, 2), (3, 3), (2, 3), (3, 2), (0, 0), (4, 4), (5, 5)),
     *((1, 6), (2, 6), (3, 6), (6, 1), (6, 2), (6, 3)),
 )
 BUCKETS = 1 << 17
-LETTERS_A_STEP = 3  # lengths count in steps of so many letters
-STRENGTH = 0.03  # of the pairs against the prior that every weight is 0
-SEEDS_STRENGTH = 0.1  # of the seeds against what all pairs have taught
+LETTERS_A_STEP = 3  # lengths are binned in steps of so many letters
+STRENGTH = 0.03  # of the loss, against the prior that every weight is 0
+SEEDS_STRENGTH = 0.1  # of the seeds' loss, against the weights learned from all pairs
 SPELLING_SCALE = 3.0
 STEPS = 100
 
@@ -67,9 +67,9 @@ class Endings:
         """Learn from word pairs.
 
         ``of_seeds``: which pairs are seeds or wrong pairs of their words; by default all. Silver
-        pairs teach which endings go together, but are in any form; that a dictionary lists base
-        forms only seeds tell, which are few beside them. So these are learned by themselves, from
-        what all pairs have taught.
+        pairs teach which endings go together, but have any form; only the seeds, which are few
+        beside them, tell that a dictionary lists base forms. So a second step learns from the
+        pairs of seeds alone, starting from the weights of the first.
         """
         places = torch.from_numpy(self._places(source, target))
         spelling = torch.from_numpy(SPELLING_SCALE * self._spelling.score(source, target))
@@ -79,7 +79,7 @@ class Endings:
             self._learn(places[of_seeds], spelling[of_seeds], positive[of_seeds], SEEDS_STRENGTH)
 
     def _learn(self, places: Tensor, spelling: Tensor, positive: Tensor, strength: float) -> None:
-        """Move the weights; all positives together weigh as much as all negatives."""
+        """Fit the weights; all positives together weigh as much as all negatives."""
         share = positive.float().mean()
         if not 0 < share < 1:
             return  # nothing to tell apart
@@ -104,12 +104,11 @@ class Endings:
         self.weights = parameters.detach().numpy()
 
     def score(self, source: Sequence[str], target: Sequence[str]) -> NDArray[np.float32]:
-        """Probability that each pair is a translation, judged by form alone."""
+        """Probability that each pair is a translation, by form alone."""
         spelling = SPELLING_SCALE * self._spelling.score(source, target)
         logits = self.weights[self._places(source, target)].sum(axis=1)
         logits = logits + self.weights[-2] * spelling + self.weights[-1]
-        chance: NDArray[np.float32] = (1 / (1 + np.exp(-logits))).astype(np.float32)
-        return chance
+        return (1 / (1 + np.exp(-logits))).astype(np.float32)
 
     def _places(self, source: Sequence[str], target: Sequence[str]) -> NDArray[np.int64]:
         """Index (pairs, kinds) of the weight of each combination."""
@@ -145,7 +144,7 @@ class Endings:
 
 @lru_cache(maxsize=200_000)
 def _codes(word: str) -> tuple[int, ...]:
-    """Numbers for the word's length, its last 1, 2, 3 letters, its first 2, 3, and nothing."""
+    """Hashes of the word's length, its last 1, 2, 3 letters, its first 2, 3, and nothing."""
     endings = (zlib.crc32(f"{n}{word[-n:]}".encode()) for n in (1, 2, 3))
     beginnings = (zlib.crc32(f"-{n}{word[:n]}".encode()) for n in (2, 3))
     return len(word) // LETTERS_A_STEP, *endings, *beginnings, 0

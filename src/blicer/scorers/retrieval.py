@@ -1,6 +1,6 @@
-"""What the search knows of a candidate and CSLS forgets: the way back, and how frequent words are.
+"""Facts about candidates that CSLS ignores: their own best matches, and word frequencies.
 
-These scorers read the space instead of the words, so they know every language (docs/method.md §7).
+These scorers use the space instead of the words, so they suit all languages (docs/method.md §7).
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class Retrieved:
     queries: Ints  # (q,)
     indices: Ints  # (q, k)
     csls: Floats  # (q, k)
-    slope: float  # of the pair's scaling: CSLS times this is in units of the scaled score
+    slope: float  # of the pair's scaling, to convert CSLS to units of the scaled score
     reverse: bool
 
     @property
     def sizes(self) -> tuple[int, int]:
-        """Number of words on the queries' and on the candidates' side."""
+        """Number of words on the side of the queries, and on that of the candidates."""
         sizes = len(self.space.source), len(self.space.target)
         return sizes[::-1] if self.reverse else sizes
 
@@ -45,8 +45,7 @@ class WayBack:
     def score_retrieved(self, found: Retrieved) -> Floats:
         best = found.space.retriever.best_scores(found.indices.ravel(), reverse=not found.reverse)
         gap = found.csls - best.reshape(found.indices.shape)
-        scores: Floats = np.clip(1 + found.slope * gap, 0.0, 1.0)
-        return scores
+        return np.clip(1 + found.slope * gap, 0.0, 1.0)
 
 
 class Frequency:
@@ -56,8 +55,7 @@ class Frequency:
     signed = True
 
     def score_retrieved(self, found: Retrieved) -> Floats:
-        scores: Floats = 1 - np.log1p(found.indices) / np.log1p(found.sizes[1])
-        return scores
+        return 1 - np.log1p(found.indices) / np.log1p(found.sizes[1])
 
 
 class FrequencyMatch:
@@ -68,5 +66,4 @@ class FrequencyMatch:
 
     def score_retrieved(self, found: Retrieved) -> Floats:
         asked, offered = (np.log1p(rows) for rows in (found.queries[:, None], found.indices))
-        scores: Floats = 1 - np.abs(asked - offered) / np.log1p(max(found.sizes))
-        return scores
+        return 1 - np.abs(asked - offered) / np.log1p(max(found.sizes))

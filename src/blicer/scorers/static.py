@@ -29,5 +29,4 @@ class Static:
             distinct = {word: row for row, word in enumerate(dict.fromkeys(words))}
             rows.append(table.encode(list(distinct))[[distinct[word] for word in words]])
         cosine = np.einsum("nd,nd->n", *rows) if len(source) else np.zeros(0)
-        scores: NDArray[np.float32] = np.clip((1 + cosine) / 2, 0, 1).astype(np.float32)
-        return scores
+        return np.clip((1 + cosine) / 2, 0, 1).astype(np.float32)

@@ -1,10 +1,10 @@
-"""Which letters stand for which: learned from the seeds, for any two scripts.
+"""Learns from the seeds which letters correspond, for any two scripts.
 
-A memoryless transducer (Ristad and Yianilos 1998) writes both words of a pair letter by letter: it
-replaces a letter by another, drops one, or adds one. Its probabilities come from expectation
-maximisation. Most translations are not related in spelling, so every training pair is either
-written by the transducer or by two independent spellers, and the share of related pairs is learned
-too. A logistic regression then tells how much such a likeness counts (docs/method.md §7).
+A memoryless transducer (Ristad and Yianilos 1998) generates both words of a pair letter by letter:
+it replaces a letter by another, drops one, or adds one. Expectation maximisation estimates the
+probabilities. Most translations are not related in spelling, so a training pair is generated either
+by the transducer or by two independent models, and the share of related pairs is estimated too. A
+logistic regression then calibrates the likelihood ratio (docs/method.md §7).
 """
 
 from __future__ import annotations
@@ -72,14 +72,14 @@ class Transducer:
         is_positive: Bools,
         of_seeds: Bools | None = None,
     ) -> None:
-        """Learn from word pairs, seeds or not; negatives only tell how much likeness means."""
+        """Learn from word pairs, seeds or not; negatives serve the logistic regression only."""
         if not is_positive.any() or is_positive.all():
             return  # nothing to tell apart: every pair scores the same
         self.letters = (_alphabet(source, is_positive), _alphabet(target, is_positive))
         left, right = self._codes(source, target)
         alike, features = self._sounds_alike(), np.zeros((len(left), 2))
-        # Likeness of pairs that the tables were learned from would flatter it: each half of the
-        # pairs is judged by tables that come from the other.
+        # Pairs that the tables were learned from would look too alike, so each half of the pairs is
+        # scored with tables from the other half.
         half = np.arange(len(left)) % 2 == 0
         for judged in (half, ~half):
             taught = is_positive & ~judged
@@ -91,20 +91,17 @@ class Transducer:
         self.weights = np.array(fitted)
 
     def score(self, source: Sequence[str], target: Sequence[str]) -> NDArray[np.float32]:
-        """Probability that each pair is a translation, judged by its letters alone."""
+        """Probability that each pair is a translation, by its letters alone."""
         check_lengths(source, target)
         features = self._features(*self._codes(source, target))
         logits = self.weights[0] + features @ self.weights[1:]
-        chance: NDArray[np.float32] = (1 / (1 + np.exp(-np.clip(logits, -40, 40)))).astype(
-            np.float32
-        )
-        return chance
+        return (1 / (1 + np.exp(-np.clip(logits, -40, 40)))).astype(np.float32)
 
     def _codes(self, source: Sequence[str], target: Sequence[str]) -> tuple[Ints, Ints]:
         return (_encode(source, self.letters[0]), _encode(target, self.letters[1]))
 
     def _features(self, left: Ints, right: Ints) -> Floats:
-        """(pairs, 2): how much likelier a pair is as related words, in all and by letter."""
+        """(pairs, 2): log likelihood ratio of related to unrelated words, in all and by letter."""
         gain = np.zeros(len(left))
         if self.tables is None:
             return np.zeros((len(left), 2))
@@ -118,7 +115,7 @@ class Transducer:
         return np.stack([np.clip(gain, -20, 20) / 10, gain / np.maximum(letters, 1)], axis=1)
 
     def _sounds_alike(self) -> Bools:
-        """(source letters, target letters): equal, or equal once romanised."""
+        """(source letters, target letters): whether equal, or equal after romanisation."""
         sounds = [["", *(romanise(letter) or letter for letter in side)] for side in self.letters]
         table = np.array([[a == b and a != "" for b in sounds[1]] for a in sounds[0]])
         return table.reshape(len(sounds[0]), len(sounds[1]))
@@ -170,7 +167,7 @@ def _alphabet(words: Sequence[str], counted: Bools) -> dict[str, int]:
 
 
 def _encode(words: Sequence[str], letters: dict[str, int]) -> Ints:
-    """(words, longest): letters as numbers, -1 behind the end."""
+    """(words, longest): letters as numbers, padded with -1."""
     width = min(LONGEST, max(map(len, words), default=1))
     codes = np.full((len(words), max(width, 1)), -1, np.int64)
     known: dict[str, list[int]] = {}
@@ -207,7 +204,7 @@ def _expectation_maximisation(left: Ints, right: Ints, alike: Bools) -> Tables:
 
 
 def _normalised(counts: Tables) -> Tables:
-    """Operations and the end of a pair share one distribution."""
+    """Normalise operations and the end of a pair to one distribution."""
     total = counts.replace.sum() + counts.drop.sum() + counts.add.sum() + counts.stop
     return Tables(
         counts.replace / total,
@@ -221,16 +218,15 @@ def _normalised(counts: Tables) -> Tables:
 
 def _frequencies(codes: Ints, letters: int) -> Floats:
     counts = np.bincount(codes[codes >= 0], minlength=letters) + 0.5
-    frequencies: Floats = counts / counts.sum()
-    return frequencies
+    return counts / counts.sum()
 
 
 def _log_alone(left: Ints, right: Ints, tables: Tables) -> Floats:
-    """Log-probability of both words from two independent spellers with known lengths."""
+    """Log-probability of both words if generated independently of each other."""
     total = np.zeros(len(left))
     for codes, frequencies in ((left, tables.source), (right, tables.target)):
         total += np.where(codes >= 0, np.log(frequencies[np.maximum(codes, 0)]), 0.0).sum(axis=1)
-        # Lengths are geometric, with the mean of all words.
+        # Lengths have a geometric distribution of mean 7.
         lengths = (codes >= 0).sum(axis=1)
         end = 1 / (1 + 7.0)
         total += lengths * np.log(1 - end) + np.log(end)
@@ -238,7 +234,7 @@ def _log_alone(left: Ints, right: Ints, tables: Tables) -> Floats:
 
 
 def _forward(left: Ints, right: Ints, tables: Tables) -> tuple[Floats, tuple[Ints, Ints]]:
-    """(pairs, i, j): probability of the first i and j letters, over all ways of writing them."""
+    """(pairs, i, j): probability of the first i and j letters, over all alignments."""
     rows, columns = left.shape[1], right.shape[1]
     replace, drop, add = _operations(left, right, tables)
     forward = np.zeros((rows + 1, columns + 1, len(left)))
@@ -256,7 +252,7 @@ def _forward(left: Ints, right: Ints, tables: Tables) -> tuple[Floats, tuple[Int
 
 
 def _operations(left: Ints, right: Ints, tables: Tables) -> tuple[Floats, Floats, Floats]:
-    """Probability of each operation at each place, letters first; 0 behind the end of a word."""
+    """Probability of each operation at each position, letters first; 0 after the end of a word."""
     inside_left, inside_right = (left >= 0).T, (right >= 0).T
     a, b = np.maximum(left, 0).T, np.maximum(right, 0).T
     replace = tables.replace[a[:, None], b[None]] * (inside_left[:, None] & inside_right[None])
@@ -264,15 +260,14 @@ def _operations(left: Ints, right: Ints, tables: Tables) -> tuple[Floats, Floats
 
 
 def _ends(forward: Floats, lengths: tuple[Ints, Ints]) -> Floats:
-    """The probability of the whole pair, which stands at the cell of its own lengths."""
-    ends: Floats = forward[lengths[0], lengths[1], np.arange(forward.shape[2])]
-    return ends
+    """The probability of the whole pair, from the cell of its lengths."""
+    return forward[lengths[0], lengths[1], np.arange(forward.shape[2])]
 
 
 def _expected_counts(
     left: Ints, right: Ints, tables: Tables, share: float
 ) -> tuple[Floats, Floats, Floats, float]:
-    """How often each operation was used, by the chance that a pair is related at all."""
+    """Expected counts of each operation, weighted by the probability that the pair is related."""
     forward, lengths = _forward(left, right, tables)
     whole = _ends(forward, lengths)
     gain = np.log(np.maximum(whole * tables.stop, 1e-300)) - _log_alone(left, right, tables)

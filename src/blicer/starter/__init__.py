@@ -1,7 +1,7 @@
 """The starter pair that comes with the package: English and Russian vectors, seeds and a test.
 
-Vectors are stored as one byte a number and one scale a word. The README.md beside them says where
-they come from and under which licences.
+Vectors are stored with one byte a number and one scale a word. The README.md beside them states
+their sources and licences.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The newest state of an iterative fit, on disk: the same call after a kill goes on from there."""
+"""The newest state of an iterative fit, on disk: after a kill the same call continues from it."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ from blicer.stage_cache import stage_folder
 SECONDS = 10.0  # between two writes
 
 
-class Progress:
-    """Tensors and JSON values of a run that ``inputs`` decide, kept in ``work`` (None: nowhere).
+class Checkpoint:
+    """Tensors and JSON values of a run, in a file of ``work`` named after a hash of ``inputs``.
 
-    A state is complete or absent; one that does not match its hash is not used.
+    ``work``: None saves nothing. The file is complete or absent; one that does not match its own
+    hash is ignored.
     """
 
     def __init__(self, work: Path | None, *inputs: Any) -> None:
@@ -32,10 +33,10 @@ class Progress:
         if work is not None:
             parts = [one.cpu().numpy() if isinstance(one, Tensor) else one for one in inputs]
             self.file = stage_folder(work, "rounds", *parts).with_suffix(".progress")
-        self._kept_at = time.monotonic()
+        self._saved_at = time.monotonic()
 
-    def resume(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-        """The state of a killed run, if there is a sound one."""
+    def load(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+        """The saved state; None if there is none, or if it is damaged."""
         if self.file is None or not self.file.is_file():
             return None
         try:
@@ -51,9 +52,9 @@ class Progress:
         note(f"going on from {self.file}")
         return tensors, values
 
-    def keep(self, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
-        """Replace the kept state, if it is time to. A full disk is noted and stops nothing."""
-        if self.file is None or time.monotonic() - self._kept_at < SECONDS:
+    def save(self, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
+        """Replace the saved state if ``SECONDS`` have passed. A full disk is noted, not raised."""
+        if self.file is None or time.monotonic() - self._saved_at < SECONDS:
             return
         whole = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
         text = json.dumps(values)
@@ -62,10 +63,10 @@ class Progress:
                 file.write(save(whole, {"values": text, "hash": _hash(whole, text)}))
         except FileError as error:
             note(f"no state could be kept ({error}); the work goes on without")
-        self._kept_at = time.monotonic()
+        self._saved_at = time.monotonic()
 
-    def done(self) -> None:
-        """Remove the state: the result is there."""
+    def delete(self) -> None:
+        """Delete the state once the result is complete."""
         if self.file is not None:
             self.file.unlink(missing_ok=True)
 
