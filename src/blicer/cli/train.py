@@ -348,18 +348,22 @@ def _report(translator: blicer.Translator, suspects: Path | None) -> None:
     if "unsupervised" in details:
         note("the weights were chosen without gold: take confidences as an order, not as chances")
     elif calibration is not None and calibration.reliability is not None:
-        note(f"confidence is off by {100 * calibration.reliability.error:.1f} points on average")
-    found = details.get("suspects", [])
+        found = calibration.reliability
+        note(
+            f"confidence is off by {100 * found.error:.1f} points on average on held-out words "
+            f"({100 * found.others:.1f} for translations after the first)"
+        )
+    listed = details.get("suspects", [])
     if suspects is not None:
         with atomic_write(suspects) as file:
             file.write(tsv_row(["source", "target", "rather", "confidence", "of target", "back"]))
-            for row in found:
+            for row in listed:
                 cells = [f"{one:.4f}" if isinstance(one, float) else one for one in row.values()]
                 file.write(tsv_row(cells))
-        note(f"wrote {len(found)} suspicious seed pairs to {suspects}")
-    elif found:
+        note(f"wrote {len(listed)} suspicious seed pairs to {suspects}")
+    elif listed:
         note(
-            f"{len(found)} seed pairs are contradicted in both directions, the model not having "
+            f"{len(listed)} seed pairs are contradicted in both directions, the model not having "
             "seen them: wrong, or rare meanings (--suspects FILE lists them, the clearest first)"
         )
 
