@@ -11,6 +11,7 @@ import pytest
 from blicer import stage_cache
 from blicer.encoders.loading import encoder_version
 from blicer.errors import FileError
+from blicer.files import digest
 from blicer.stage_cache import ArrayCache, log_stages, stage, stage_folder, work_folder
 from tiny_models import tiny_encoder
 
@@ -91,6 +92,19 @@ def test_rows_are_computed_once_and_are_the_same_after(own_cache: Path) -> None:
                 np.testing.assert_array_equal(rows, whole[key][:count])
     assert table.asked == [(0, 4), (0, 4), (4, 9), (4, 9)]
     assert sorted(path.name for path in own_cache.rglob("*") if path.is_file()) == ["a", "b"]
+
+
+def test_what_another_version_or_damage_left_is_computed_again(own_cache: Path) -> None:
+    cache = ArrayCache("scores", "key")
+    cache.rows("a", 3, Table())
+    file = cache.folder / "a"
+    whole, length = file.read_bytes(), stage_cache._CHECK
+    other = digest(b"another format", length=length).encode() + b"another format"
+    for content in (other, whole[:-1], whole[:length], b""):
+        file.write_bytes(content)
+        table = Table()
+        np.testing.assert_array_equal(cache.rows("a", 3, table)["one"], [0.0, 2.0, 4.0])
+        assert table.asked == [(0, 3)]
 
 
 def test_a_file_that_cannot_be_written_is_said_once(
