@@ -541,6 +541,8 @@ def _with_figures(values: Floats, answers: Answers | None, settings: Settings) -
             for picked in _drawn(len(values), bootstrap, seed)
         ]
         for name in [name for name, value in found.items() if value is not None and draws]:
+            if name == "ece":
+                continue  # of a draw it is too high, so its interval would not hold it
             each = np.concatenate([draw[name] for draw in draws])
             ((low, high),) = interval(each[~np.isnan(each)][:, None]).tolist()
             intervals[name] = (low, high)

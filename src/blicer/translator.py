@@ -6,7 +6,7 @@ Candidates come from CSLS, every scorer scores them, and the mixed score ranks t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, partial
 from numbers import Integral, Real
 from pathlib import Path
@@ -21,7 +21,7 @@ from blicer.calibration import Calibration, doubts
 from blicer.config import MOST, part_of
 from blicer.crossencoder.scoring import best_first
 from blicer.dictionary import About, Dictionary, Entry, merged
-from blicer.errors import FileError, InputError
+from blicer.errors import FileError, InputError, expect
 from blicer.files import atomic_folder, check_replaceable, digest, read_marker, write_marker
 from blicer.forms import Forms
 from blicer.lexicon import Lexicon, find_in_any_case
@@ -211,6 +211,9 @@ class Translator:
         composed of the translations of its parts (``translations.compose``).
         """
         rank = rank or partial(self.rank, reverse=reverse)
+        if isinstance(words, bytes) or not isinstance(words, Iterable):
+            raise InputError(f"{words!r} is to be translated; expected a word or a list of words")
+        words = list(words)
         self.check_request(words, k, min_confidence)
         words = [word.strip() for word in words]
         judged = (self.seeds, self.wrong)
@@ -301,6 +304,7 @@ class Translator:
         others see ``translate_stream``. Rankings are cached, so the same words are never
         scored twice, not after a kill and not for another format, threshold or ``k``.
         """
+        expect("words", words, Integral, type(None), hint="how many of the most frequent words")
         self.check_request([], k, min_confidence)
         if words is not None and words < 1:
             raise InputError(f"words is {words}; expected 1 or more, or None for all")

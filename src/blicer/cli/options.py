@@ -158,8 +158,17 @@ def load_lexicon(
     return blicer.Lexicon.load(path, lowercase=not keep_case, encoding=encoding)
 
 
+def check_apart(written: Path | None, *read: Any) -> None:
+    """Raise if a command would write to one of the files that it reads."""
+    if written is None or not written.exists():
+        return
+    for path in (path for one in read for path in (one if isinstance(one, list) else [one])):
+        if isinstance(path, Path) and path.exists() and path.samefile(written):
+            raise InputError(f"{written} is read by this command: name another output")
+
+
 def writes_output(command: Callable[..., None]) -> Callable[..., None]:
-    """Decorate a command so that it locks its ``output``.
+    """Decorate a command so that it locks its ``output``, which must be none of its inputs.
 
     When interrupted, it prints what is kept and how to continue.
     """
@@ -167,6 +176,7 @@ def writes_output(command: Callable[..., None]) -> Callable[..., None]:
     @wraps(command)
     def alone(*args: Any, **values: Any) -> None:
         output = values["output"]
+        check_apart(output, *(one for name, one in values.items() if name != "output"))
         with locked(output):
             try:
                 command(*args, **values)

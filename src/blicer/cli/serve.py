@@ -50,13 +50,16 @@ def serve(
         raise InputError("--token is empty or not ASCII; expected letters and digits")
     if token is None and not is_loopback(host):
         raise InputError(f"--host {host} lets other machines in: give a --token for them")
+    from blicer.serve.learning import recover
+    from blicer.translator import read_translator
+
+    recover(translator)
+    read_translator(translator)  # says now, before there is a store, if it is none
     store = Store(decisions or beside(translator, "decisions.sqlite"))
     try:
         from blicer.serve import app as served
-        from blicer.serve.learning import recover
         from blicer.serve.lookup import Lookup
 
-        recover(translator)
         with served.listen(host, port) as listening:
             lookup = Lookup.load(translator, words)
             web = served.create_app(

@@ -246,6 +246,7 @@ def train(
 
     work = options.check_folder(output, "translator")
     if suspects is not None:
+        options.check_apart(suspects, source, target, seeds, curated)
         check_writable(suspects)
     # A name of a method means the method, even if there is a folder of that name.
     saved = Path(space) if space and space not in METHODS and Path(space).is_dir() else None

@@ -18,6 +18,7 @@ from blicer.errors import EXIT_FAILURE, BlicerError, FileError, InputError
 from blicer.files import STANDARD_OUTPUT, atomic_write, check_writable, open_descriptor
 from blicer.io.dictionary import tsv_row
 from blicer.languages import validate_tag
+from blicer.lexicon import find_in_any_case
 from blicer.progress import note, printable
 from blicer.translations import Spellings
 
@@ -107,6 +108,7 @@ def evaluate(
     from blicer.evaluation import compare as compare_evaluations
 
     if per_query is not None:
+        options.check_apart(per_query, test)
         check_writable(per_query)
     if pictures is not None:
         from blicer import plots  # says now if matplotlib is missing
@@ -121,6 +123,10 @@ def evaluate(
         "seed": seed,
         "min_confidence": min_confidence,
     }
+    known = getattr(first, "seeds", None) or blicer.Lexicon([])
+    if both := len(set(known.pairs) & set(lexicon.pairs)):
+        share = f"{both} of {len(lexicon)} test pairs are seeds of this translator"
+        note(f"{share}: what is measured on them says nothing about other words")
     results = {name: blicer.evaluate(first, lexicon, **asked)}
     result = results[name]
     for sentence in result.notes():
@@ -223,20 +229,27 @@ def translate(
     for entry in found:
         known += entry.known
         near: list[str] = []
+        turned = False
         if not entry.known:
             spellings = spellings or Spellings((loaded.target if reverse else loaded.source).words)
             near = spellings.near(entry.word)
+            others = loaded.source if reverse else loaded.target
+            turned = not entry.known and bool(find_in_any_case([entry.word], others))
         if as_json:
             options.echo_json(asdict(entry) | ({"near": near} if near else {}), indent=None)
         else:
-            echo(printable(f"{entry.word}\t{_answer(entry, near)}"))
+            echo(printable(f"{entry.word}\t{_answer(entry, near, turned, reverse)}"))
     if not known:
         raise Exit(EXIT_FAILURE)
 
 
-def _answer(entry: Translation, near: Sequence[str]) -> str:
+def _answer(entry: Translation, near: Sequence[str], turned: bool, reverse: bool) -> str:
+    """``turned``: whether the word is in the other vocabulary."""
     if not entry.known:
         hint = f"; did you mean {options.any_of(near)}?" if near else ""
+        if turned:
+            how = "without --reverse" if reverse else "with --reverse"
+            hint = f"; it is in the other language's: ask {how}"
         return f"(not in the vocabulary{hint})"
     cells = []
     for candidate in entry.candidates:
@@ -327,7 +340,7 @@ def export(
 
     Example: `blicer export en-fr.xlsx -o en-fr.ifo --source-language en --target-language fr`
     """
-    _check_output(output, format, as_json, sources)
+    _check_output(output, format, as_json)
     source = sources[0]
     if len(sources) == 1 and source.is_dir():
         loaded = blicer.Translator.load(source)
@@ -348,23 +361,29 @@ def export(
     _write(found, output, format, review, as_json)
 
 
-def _is_reviewed(path: Path) -> bool:
-    try:
-        return blicer.Dictionary.load(path).is_reviewed
-    except BlicerError:  # a format that only goes out, or another file
-        return False
-
-
-def _check_output(
-    output: Path, format: str | None, as_json: bool, sources: Sequence[Path] = ()
-) -> None:
-    """Raise now, not after the work, if the dictionary cannot be written."""
-    formats.check_output(output, format)
+def _check_output(output: Path, format: str | None, as_json: bool) -> None:
+    """Raise now, not after the work, if the dictionary cannot be written or would replace work."""
+    name = formats.check_output(output, format)
     check_writable(output)
-    if output.is_file() and output not in sources and _is_reviewed(output):
-        raise InputError(f"{output} holds an editor's work: choose another name, or remove it")
+    if name in formats.REVIEWED and open_descriptor(output) is None and output.is_file():
+        _check_replaced(output, name)
     if as_json and open_descriptor(output) == STANDARD_OUTPUT:
         raise InputError("--json and the dictionary cannot both go to standard output")
+
+
+def _check_replaced(output: Path, name: str) -> None:
+    """Raise unless a table that exists is a dictionary of ours that no editor has worked on."""
+    rather = "choose another name, or remove it"
+    if not output.stat().st_size:
+        return
+    try:
+        old = blicer.Dictionary.load(output, name)
+    except BlicerError as error:  # a wrong verdict, or a table of something else
+        raise InputError(f"{output} would be replaced, but it is {error}: {rather}") from error
+    if old.is_reviewed:
+        raise InputError(f"{output} holds an editor's work: {rather}")
+    if all(entry.confidence is None and entry.score is None for entry in old):
+        raise InputError(f"{output} is no dictionary that blicer wrote: {rather}")
 
 
 def _write(
@@ -375,7 +394,7 @@ def _write(
     if open_descriptor(output) is None:
         unsure = found.asked - translated
         rest = f"; {unsure} had nothing sure enough" if unsure > 0 else ""
-        note(f"wrote {len(found)} entries for {translated} words to {output}{rest}")
+        note(f"wrote {output} of {len(found)} entries for {translated} words{rest}")
     if as_json:
         facts = {"words": found.asked, "translated": translated, "entries": len(found)}
         options.echo_json({"output": str(output), **facts}, indent=None)

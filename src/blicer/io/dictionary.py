@@ -163,7 +163,8 @@ def _source_and_target(cells: list[str], delimiter: str) -> Pair:
     if not cells:
         raise InputError("a quote is opened and not closed")
     if len(cells) < 2:
-        raise InputError(f"one column, expected 2 separated by a {_NAMES[delimiter]}")
+        wanted = "tab" if delimiter == " " else _NAMES[delimiter]
+        raise InputError(f"one column, expected 2 separated by a {wanted}")
     source, target, *extra = cells
     if not source or not target:
         raise InputError(f"the {'target' if source else 'source'} is empty")
@@ -206,8 +207,9 @@ def read_text(path: Path, encoding: str | None) -> str:
         raise InputError(f"encoding {encoding!r} is not known") from error
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        problem = f"byte 0x{data[error.start]:02X} is not {encoding or 'UTF-8'}; name its encoding"
-        raise FileError(path, f"{problem}, such as latin-1, or convert it", line=line) from error
+        problem = f"byte 0x{data[error.start]:02X} is not {encoding or 'UTF-8'}: name its encoding"
+        rather = "(--encoding latin-1, encoding='latin-1'), or convert it"
+        raise FileError(path, f"{problem} {rather}", line=line) from error
     if "\0" in text:
         raise FileError(path, "holds zero bytes: it is UTF-16, or no text file")
     return text
