@@ -400,6 +400,25 @@ def test_an_editor_s_work_is_not_replaced(tmp_path: Path, ending: str) -> None:
     assert Dictionary.load(out).is_reviewed
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("seeds.tsv", "cat\tchat\n"),
+        ("words.txt", "cat\ndog\n"),
+        ("edited.tsv", "source\ttarget\tconfidence\tverdict\ncat\tchat\t0.5\tmaybe\n"),
+        ("other.jsonl", "{}\n"),
+    ],
+)
+def test_a_table_of_somebody_s_own_is_not_replaced(tmp_path: Path, name: str, content: str) -> None:
+    Dictionary(ENTRIES).save(tmp_path / "d.jsonl")
+    own = tmp_path / name
+    own.write_text(content)
+    refused = CliRunner().invoke(app, ["export", str(tmp_path / "d.jsonl"), "-o", str(own)])
+    assert isinstance(refused.exception, InputError)
+    assert "choose another name" in str(refused.exception)
+    assert own.read_text() == content
+
+
 def test_a_dictionary_file_is_exported(tmp_path: Path) -> None:
     run = CliRunner()
     Dictionary(ENTRIES).save(tmp_path / "d.jsonl")

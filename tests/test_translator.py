@@ -304,6 +304,17 @@ def test_a_word_that_more_likely_than_not_has_no_translation(translator: Transla
     assert not Translation("a", ()).perhaps_none
 
 
+def test_words_in_any_iterable(translator: Translator) -> None:
+    expected = [one.best for one in translator.translate(["s1", "s2"])]
+    for words in (("s1", "s2"), iter(["s1", "s2"]), (word for word in ("s1", "s2"))):
+        assert [one.best for one in translator.translate(words)] == expected
+    for wrong in (5, b"s1", None, 1.5):
+        with pytest.raises(InputError, match="expected a word"):
+            translator.translate(wrong)  # type: ignore[call-overload]
+    with pytest.raises(InputError, match="words is a str"):
+        translator.induce("200")  # type: ignore[arg-type]
+
+
 def test_bad_arguments_are_named(translator: Translator, space: Space) -> None:
     with pytest.raises(InputError, match="k is 0"):
         translator.translate(["s1"], k=0)

@@ -170,13 +170,15 @@ def check_apart(written: Path | None, *read: Any) -> None:
 def writes_output(command: Callable[..., None]) -> Callable[..., None]:
     """Decorate a command so that it locks its ``output``, which must be none of its inputs.
 
-    When interrupted, it prints what is kept and how to continue.
+    (``sources`` are dictionaries, which may be written again.) When interrupted, it prints what is
+    kept and how to continue.
     """
 
     @wraps(command)
     def alone(*args: Any, **values: Any) -> None:
         output = values["output"]
-        check_apart(output, *(one for name, one in values.items() if name != "output"))
+        apart = (one for name, one in values.items() if name not in ("output", "sources"))
+        check_apart(output, *apart)
         with locked(output):
             try:
                 command(*args, **values)

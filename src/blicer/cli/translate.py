@@ -249,7 +249,7 @@ def _answer(entry: Translation, near: Sequence[str], turned: bool, reverse: bool
         hint = f"; did you mean {options.any_of(near)}?" if near else ""
         if turned:
             how = "without --reverse" if reverse else "with --reverse"
-            hint = f"; it is in the other language's: ask {how}"
+            hint += f"; the other language has it: ask {how}"
         return f"(not in the vocabulary{hint})"
     cells = []
     for candidate in entry.candidates:
@@ -340,7 +340,7 @@ def export(
 
     Example: `blicer export en-fr.xlsx -o en-fr.ifo --source-language en --target-language fr`
     """
-    _check_output(output, format, as_json)
+    _check_output(output, format, as_json, sources)
     source = sources[0]
     if len(sources) == 1 and source.is_dir():
         loaded = blicer.Translator.load(source)
@@ -361,11 +361,14 @@ def export(
     _write(found, output, format, review, as_json)
 
 
-def _check_output(output: Path, format: str | None, as_json: bool) -> None:
+def _check_output(
+    output: Path, format: str | None, as_json: bool, sources: Sequence[Path] = ()
+) -> None:
     """Raise now, not after the work, if the dictionary cannot be written or would replace work."""
     name = formats.check_output(output, format)
     check_writable(output)
-    if name in formats.REVIEWED and open_descriptor(output) is None and output.is_file():
+    other = output.is_file() and output not in sources and open_descriptor(output) is None
+    if other and name in formats.REVIEWED and output.stat().st_size:
         _check_replaced(output, name)
     if as_json and open_descriptor(output) == STANDARD_OUTPUT:
         raise InputError("--json and the dictionary cannot both go to standard output")
@@ -374,16 +377,17 @@ def _check_output(output: Path, format: str | None, as_json: bool) -> None:
 def _check_replaced(output: Path, name: str) -> None:
     """Raise unless a table that exists is a dictionary of ours that no editor has worked on."""
     rather = "choose another name, or remove it"
-    if not output.stat().st_size:
-        return
     try:
         old = blicer.Dictionary.load(output, name)
     except BlicerError as error:  # a wrong verdict, or a table of something else
         raise InputError(f"{output} would be replaced, but it is {error}: {rather}") from error
     if old.is_reviewed:
         raise InputError(f"{output} holds an editor's work: {rather}")
-    if all(entry.confidence is None and entry.score is None for entry in old):
-        raise InputError(f"{output} is no dictionary that blicer wrote: {rather}")
+    if name in ("tsv", "csv") and formats.plain(output) == output:
+        with output.open(encoding="utf-8-sig") as file:
+            titles = file.readline(1000)
+        if not all(title in titles for title in ("source", "target", "confidence")):
+            raise InputError(f"{output} is no dictionary that blicer wrote: {rather}")
 
 
 def _write(
