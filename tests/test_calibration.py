@@ -173,6 +173,11 @@ def test_further_translations_are_likely_where_they_raise_f1() -> None:
     best = max(f1(threshold) for threshold in np.linspace(0, 1, 201))
     assert f1(found.likely) == pytest.approx(best, abs=0.003)
     assert 0.2 < found.likely < 0.5
+    mixed, gold, _ = drawn(200, 0)
+    fitted = calibrate(scored(mixed), gold, NOBODY)
+    assert fitted.reliability is not None
+    assert fitted.likely == fitted.reliability.likely
+    assert replace(fitted, reliability=None).likely == 0.5
 
 
 def test_a_promised_precision_is_reached() -> None:

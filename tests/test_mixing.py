@@ -16,6 +16,7 @@ from blicer.mixing import (
     USUAL,
     CandidateScores,
     Mixture,
+    _middle_of_plateau,
     choose_weights,
     gold_marks,
     listwise_weights,
@@ -187,6 +188,7 @@ def test_a_score_without_weight_tells_confidence_nothing(reverse: bool) -> None:
     np.testing.assert_allclose(found.mixed, 0.75 * parts[..., 0] - 0.25 * parts[..., 2])
     np.testing.assert_array_equal(found.parts, parts * [1, 0, 1])
     assert found.backward.tolist() == [reverse] * 2
+    assert not mixture.scored(view).backward.any()
 
 
 def test_the_middle_of_the_plateau_is_taken() -> None:
@@ -220,6 +222,14 @@ def test_of_two_plateaus_the_wider_is_taken() -> None:
     gold = np.array([[True, False], [True, False]])
     chosen = choose_weights(parts, gold, ["csls", "x"])
     assert chosen.weights["x"] == pytest.approx(0.755, abs=0.02)
+
+
+def test_plateaus_one_step_apart_are_two() -> None:
+    shares = np.linspace(0.0, 1.0, 101)
+    points = np.column_stack([1 - shares, shares])
+    hits = np.zeros(101)
+    hits[10:31] = hits[32:37] = 5.0
+    assert _middle_of_plateau(points, hits) == 20
 
 
 def test_a_mixture_survives_a_dictionary() -> None:
