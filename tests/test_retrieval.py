@@ -209,6 +209,13 @@ def test_csls_by_hand() -> None:
     np.testing.assert_allclose(cosine, [0.6], atol=1e-6)
 
 
+def test_scores_of_given_pairs(spaces: tuple[np.ndarray, np.ndarray]) -> None:
+    rng = np.random.default_rng(1)
+    rows, columns = rng.integers(0, len(spaces[0]), 200), rng.integers(0, len(spaces[1]), 200)
+    expected = naive_csls(*spaces, 10)[rows, columns]
+    np.testing.assert_allclose(Retriever(*spaces).score(rows, columns), expected, atol=1e-5)
+
+
 def test_limit_keeps_to_frequent_candidates_but_not_their_hubness(
     spaces: tuple[np.ndarray, np.ndarray],
 ) -> None:
