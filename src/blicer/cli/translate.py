@@ -59,7 +59,7 @@ def inspect(
         options.echo_json(facts)
         return
     problems = facts.pop("problems")
-    echo(f"{facts.pop('file')}: {facts.pop('kind')}")
+    echo(printable(f"{facts.pop('file')}: {facts.pop('kind')}"))
     for name, value in facts.items():
         echo(printable(f"  {name.replace('_', ' '):<18}{_shown(value)}"))
     said = "\n    ".join(["  to know:", *problems]) if problems else "  nothing to report"
