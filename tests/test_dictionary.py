@@ -358,6 +358,47 @@ def test_bad_tables_are_one_sentence(name: str, text: str, problem: str, tmp_pat
         Dictionary.load(tmp_path / name)
 
 
+_VERDICTS = "source,target,verdict,correction,note\ns1,t1,accept,,\n"
+
+
+@pytest.mark.parametrize(
+    ("rows", "line"),
+    [
+        ('s2,t2,reject,,"unclosed\ns3,t3,reject,,\ns4,t4,reject,,\n', 3),
+        ('s2,t2,reject,,"two\nlines"\ns3,t3,reject,,"unclosed\ns4,t4,,,"note"\n', 5),
+        (f"s2,t2,reject,,{'x' * 200_000}\n", 3),
+    ],
+)
+def test_no_quote_hides_the_rest_of_an_editor_s_decisions(
+    rows: str, line: int, tmp_path: Path
+) -> None:
+    path = tmp_path / "cur.csv"
+    path.write_text(_VERDICTS + rows)
+    with pytest.raises(FileError) as caught:
+        Dictionary.load(path)
+    assert caught.value.line == line
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.csv", '# made, by hand\nsource,target,verdict\ncat,chat,no\n\\#1,2 "x",yes\n'),
+        ("a.tsv", '\n# a, b\nsource\ttarget\tverdict\ncat\tchat\tno\n\\#1\t2 "x"\tyes\n'),
+        ("a.tsv", 'source\ttarget\tverdict\rcat\tchat\tno\r\\#1\t2 "x"\tyes\r'),
+        ("a.csv", 'Rank,Source,Target,Verdict\n1,cat,chat,no\n# "odd\n1,\\#1,"2 ""x""",yes\n'),
+        ("a.csv", 'source;target;verdict;"note, if any"\ncat;chat;no;\n\\#1;2 "x";yes;\n'),
+        ("a.tsv", '"verdict"\t"source"\t"target"\n"no"\t"cat"\t"chat"\nyes\t\\#1\t"2 ""x"""\n'),
+    ],
+)
+def test_verdicts_are_found_in_any_layout(name: str, text: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(text.encode())
+    assert Dictionary.load(tmp_path / name).entries == [
+        Entry("cat", "chat", verdict="no"),
+        Entry("#1", '2 "x"', verdict="yes"),
+    ]
+
+
 def test_a_plain_list_of_pairs_is_a_dictionary(tmp_path: Path) -> None:
     (tmp_path / "muse.txt").write_text("Cat chat\ndog chien\n")
     assert Dictionary.load(tmp_path / "muse.txt").entries == [

@@ -7,6 +7,7 @@ import io
 import json
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -149,30 +150,76 @@ def write_xlsx(path: Path, dictionary: Dictionary, review: bool = True) -> None:
 
 
 def read_table(path: Path) -> Dictionary:
-    """A table with our column titles, or any file of word pairs."""
+    """A table with our column titles, wherever they stand, or any file of word pairs."""
     text = read_text(path, None)
-    delimiter = next((mark for mark in "\t,;" if mark in text.partition("\n")[0]), "\t")
-    rows = list(_split(text, delimiter))
-    titles = [title.strip().lower() for title in rows[0][1]] if rows else []
-    if titles[:2] != ["source", "target"]:
-        return Dictionary(Entry(*pair) for pair in read_dictionary(path, lowercase=False)[0])
-    records = ((line, dict(zip(titles, cells, strict=False))) for line, cells in rows[1:])
-    return Dictionary(make_entry(path, line, record) for line, record in records)
+    lines = text.split("\n" if "\n" in text else "\r")
+    head = next((line for line in lines if line.strip() and not line.startswith("#")), "")
+    found = _titles(head.removesuffix("\r"))
+    if found is None:
+        pairs, report = read_dictionary(path, lowercase=False)
+        for line in report.lines():
+            note(f"{path}: {line}")
+        return Dictionary(Entry(*pair) for pair in pairs)
+    delimiter, titles = found
+    if delimiter == "\t" and not head.startswith('"'):
+        rows = _split_tabs(lines)
+    else:
+        rows = _split_quoted(path, text, delimiter)
+    next(rows)  # the titles
+    return Dictionary(_table_entry(path, line, titles, cells, delimiter) for line, cells in rows)
 
 
-def _split(text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """Number and cells of every line with something in it, as ``write_tsv`` or ``_csv`` wrote."""
-    if delimiter == "\t":
-        for number, line in enumerate(text.split("\n"), start=1):
-            if line.strip() and not line.startswith("#"):
-                first, *others = line.removesuffix("\r").split("\t")
-                yield number, [unescape_comment(first), *others]
-        return
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
-    for cells in reader:
-        if any(cells):
-            first, *others = cells
-            yield reader.line_num, list(map(unescape_formula, [unescape_comment(first), *others]))
+def _titles(line: str) -> tuple[str, list[str]] | None:
+    """The delimiter that makes column titles of a line, and the titles; None if they are none."""
+    for delimiter in "\t,;":
+        with suppress(csv.Error):
+            titles = [
+                title.strip().lower() for title in next(csv.reader([line], delimiter=delimiter))
+            ]
+            if {"source", "target"} <= set(titles):
+                return delimiter, titles
+    return None
+
+
+def _table_entry(
+    path: Path, line: int, titles: list[str], cells: list[str], delimiter: str
+) -> Entry:
+    if delimiter != "\t":
+        cells = list(map(unescape_formula, cells))
+    record = dict(zip(titles, cells, strict=False))
+    return make_entry(path, line, record | {"source": unescape_comment(record.get("source", ""))})
+
+
+def _split_tabs(lines: list[str]) -> Iterator[tuple[int, list[str]]]:
+    """Number and cells of every line with something in it that is no comment."""
+    for number, line in enumerate(lines, start=1):
+        if line.strip() and not line.startswith("#"):
+            yield number, line.removesuffix("\r").split("\t")
+
+
+def _split_quoted(path: Path, text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """Likewise where a quoted cell can have several lines; the number is that of the first line.
+
+    A quote that is not closed raises ``FileError``: it would hide all rows up to the next quote.
+    """
+    first = 0  # line of the row that is being read; 0 between two rows
+
+    def lines() -> Iterator[str]:
+        nonlocal first
+        for number, line in enumerate(io.StringIO(text, newline=""), start=1):
+            if first or not line.startswith("#"):
+                first = first or number
+                yield line
+
+    reader = csv.reader(lines(), delimiter=delimiter, strict=True)
+    try:
+        for cells in reader:
+            number, first = first, 0
+            if any(cell.strip() for cell in cells):
+                yield number, cells
+    except csv.Error as error:
+        wrong = f"is not a table from here on ({error}); is a quote opened and not closed?"
+        raise FileError(path, wrong, line=first) from error
 
 
 def read_jsonl(path: Path) -> Dictionary:
