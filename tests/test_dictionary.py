@@ -332,6 +332,24 @@ def test_an_editor_s_verdicts_become_seeds_and_wrong_pairs(ending: str, tmp_path
         Dictionary.load(path)
 
 
+def test_the_other_direction_has_the_same_decisions() -> None:
+    found = Dictionary(
+        [
+            Entry("cat", "chat", 0.9, verdict="no", note="odd"),
+            Entry("foo", "x", 0.9, correction="y"),
+            Entry("foo", "y", 0.2, rank=2),
+            Entry("sea", "mer", 0.9, verdict="yes", correction="océan"),
+            Entry("bar", "z", 0.9, verdict="no", correction="z"),
+        ]
+    )
+    right, wrong = found.curated()
+    back_right, back_wrong = found.reverse().curated()
+    assert set(back_right.pairs) == {(b, a) for a, b in right.pairs}
+    assert set(back_wrong.pairs) == {(b, a) for a, b in wrong.pairs}
+    assert found.reverse()["chat"][0].note == "odd"
+    assert [one.rank for one in found.reverse()["y"]] == [1]
+
+
 def test_columns_for_an_editor_are_there_when_asked_for(tmp_path: Path) -> None:
     Dictionary(ENTRIES).save(tmp_path / "d.tsv", review=True)
     head = (tmp_path / "d.tsv").read_text().splitlines()[0].split("\t")

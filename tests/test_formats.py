@@ -100,6 +100,54 @@ def text(element: etree._Element, path: str) -> str:
     return "".join(element.find(path).itertext()).strip("\n")
 
 
+# -- decisions of an editor --------------------
+
+
+@pytest.mark.parametrize("name", [*formats.FORMATS])
+def test_rejected_pairs_are_not_exported_and_corrections_are(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if name == "epub":
+        pytest.skip("made of StarDict")
+    notes: list[str] = []
+    monkeypatch.setattr("blicer.dictionary.note", notes.append)
+    reviewed = [
+        Entry("foo", "xxxx", 0.9, verdict="reject", correction="yyyy"),
+        Entry("foo", "yyyy", 0.1, rank=2),
+        Entry("bad", "zzzz", 0.9, verdict="no"),
+        Entry("good", "wwww", 0.9, verdict="yes"),
+    ]
+    written: list[Dictionary] = []
+    write = formats.writer(name)
+
+    def keep(path: Path, found: Dictionary, **options: bool) -> None:
+        written.append(found)
+        write(path, found, **options)
+
+    monkeypatch.setattr(formats, "writer", lambda _: keep)
+    Dictionary(reviewed, ABOUT).save(tmp_path / "d.ending", name)
+    pairs = [(one.source, one.target) for one in written[0]]
+    if name in formats.REVIEWED:
+        assert written[0].entries == reviewed
+        assert not notes
+    elif name == "tbx":
+        root = parsed(tmp_path / "d.ending")
+        status = [one.findtext(".//termNote").split("Term-")[0] for one in root.iter("termEntry")]
+        assert pairs == [("foo", "yyyy"), ("foo", "xxxx"), ("bad", "zzzz"), ("good", "wwww")]
+        assert status == ["preferred", "deprecated", "deprecated", "preferred"]
+    else:
+        assert pairs == [("foo", "yyyy"), ("good", "wwww")]
+        assert any("1 rejected" in one for one in notes)
+        assert any("1 targets replaced" in one for one in notes)
+
+
+def test_a_corrected_glossary_by_hand(tmp_path: Path) -> None:
+    reviewed = [Entry("foo", "x", 0.3, correction="y"), Entry("bad", "z", 0.9, verdict="no")]
+    for name, text in (("deepl", "foo\ty\n"), ("moses", "y foo 1.0000000\n")):
+        Dictionary(reviewed).save(tmp_path / "d.txt", name)
+        assert (tmp_path / "d.txt").read_text() == text
+
+
 # -- XML --------------------
 
 

@@ -18,6 +18,7 @@ from blicer import __version__, formats
 from blicer.errors import FileError, InputError, needed
 from blicer.files import check_writable
 from blicer.lexicon import Lexicon
+from blicer.progress import note
 
 ACCEPTED = "accept accepted yes y ok right correct good true 1 + ✓ ✔".split()
 REJECTED = "reject rejected no n wrong incorrect bad false 0 - ✗ ✘".split()
@@ -61,6 +62,21 @@ class Entry:
     @property
     def is_rejected(self) -> bool:
         return self.verdict.strip().lower() in REJECTED
+
+    def settled(self) -> list[Entry]:
+        """The pairs that an editor's decision makes of this one, without a correction.
+
+        The correction is right, and the target wrong unless it is accepted too.
+        """
+        if not self.correction:
+            return [self]
+        back = None if self.back_confidence is None else 1.0
+        right = replace(self, target=self.correction, confidence=1.0, back_confidence=back)
+        right = replace(right, score=None, forms=(), verdict="accept", correction="")
+        if self.correction == self.target:
+            return [replace(self, verdict="accept", correction="")]
+        verdict = self.verdict if self.is_accepted else "reject"
+        return [right, replace(self, verdict=verdict, correction="")]
 
     def reverse(self) -> Entry:
         """The same pair from target to source."""
@@ -204,9 +220,12 @@ class Dictionary:
         return found
 
     def reverse(self) -> Dictionary:
-        """The same pairs from target to source, in order of the target words' appearance."""
+        """The same pairs from target to source, in order of the target words' appearance.
+
+        A correction becomes an accepted pair, and the target that it replaces a rejected one.
+        """
         grouped: dict[str, list[Entry]] = {}
-        for entry in self.entries:
+        for entry in self._settled():
             grouped.setdefault(entry.target, []).append(entry.reverse())
         ranked = (
             replace(entry, rank=rank)
@@ -214,6 +233,15 @@ class Dictionary:
             for rank, entry in enumerate(group, start=1)
         )
         return Dictionary(ranked, self.about.reverse())
+
+    def _settled(self) -> Iterable[Entry]:
+        """Every pair once, with what an editor decided on it in any of its entries."""
+        found: dict[tuple[str, str], Entry] = {}
+        for entry in (settled for one in self.entries for settled in one.settled()):
+            pair = entry.source, entry.target
+            if pair not in found or (entry.verdict and not found[pair].is_accepted):
+                found[pair] = entry
+        return found.values()
 
     @property
     def is_reviewed(self) -> bool:
@@ -272,7 +300,8 @@ class Dictionary:
         """Write the dictionary.
 
         ``format``: one of ``blicer.formats.FORMATS``; by default the file's ending says.
-        ``review``: tables get columns for an editor (``REVIEW``), which ``load`` reads back.
+        ``review``: tables get columns for an editor (``REVIEW``), which ``load`` reads back. Other
+        formats have corrections in the place of the targets, and no rejected pairs.
         """
         path = Path(path)
         name = formats.check_output(path, format)
@@ -280,9 +309,25 @@ class Dictionary:
             raise InputError(
                 f"{name} has no columns for an editor; there are {', '.join(formats.REVIEWED)}"
             )
-        options = {"review": review or self.is_reviewed} if name in formats.REVIEWED else {}
         check_writable(path)
-        formats.writer(name)(path, self, **options)
+        if name in formats.REVIEWED:
+            formats.writer(name)(path, self, review=review or self.is_reviewed)
+        else:
+            formats.writer(name)(path, self._decided(path, name))
+
+    def _decided(self, path: Path, name: str) -> Dictionary:
+        """What a format without columns for an editor holds; what changes is noted."""
+        if not self.is_reviewed:
+            return self
+        corrected = sum(bool(one.correction) and one.correction != one.target for one in self)
+        kept = list(self._settled())
+        if name not in formats.SHOWS_REJECTED:
+            kept = [one for one in kept if not one.is_rejected]
+            if rejected := sum(one.is_rejected and not one.correction for one in self):
+                note(f"{path}: {rejected:,} rejected entries left out")
+        if corrected:
+            note(f"{path}: {corrected:,} targets replaced by their corrections")
+        return self.of(kept)
 
     @classmethod
     def load(cls, path: str | Path, format: str | None = None) -> Dictionary:
