@@ -417,6 +417,46 @@ def test_verdicts_are_found_in_any_layout(name: str, text: str, tmp_path: Path) 
     ]
 
 
+@pytest.mark.parametrize(
+    "cell",
+    [
+        '"rank": 1e999',
+        '"rank": 0',
+        '"rank": 1.5',
+        f'"rank": {"9" * 30}',
+        '"rank": [1]',
+        f'"confidence": {"9" * 400}',
+        '"confidence": NaN',
+        '"confidence": -5',
+        '"back_confidence": 1.01',
+        '"score": Infinity',
+        '"score": {}',
+        '"forms": 5',
+        '"forms": [1, [2]]',
+        '"forms": ["\\ud800"]',
+        '"target": "\\ud800"',
+        '"note": ["a"]',
+        f'"rank": {"9" * 5000}',
+    ],
+)
+def test_values_that_no_dictionary_has_are_one_sentence(cell: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(
+        '{"source": "s", "target": "t"}\n{"source": "cat", "target": "chat", %s}\n' % cell
+    )
+    with pytest.raises(FileError) as caught:
+        Dictionary.load(path)
+    assert caught.value.line == 2
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 300
+
+
+def test_numbers_as_other_programs_write_them(tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+    path.write_text("source\ttarget\tconfidence\tscore\trank\n1\t2\t1\t-3e-1\t2.0\n")
+    assert Dictionary.load(path).entries == [Entry("1", "2", 1.0, -0.3, 2)]
+
+
 def test_a_plain_list_of_pairs_is_a_dictionary(tmp_path: Path) -> None:
     (tmp_path / "muse.txt").write_text("Cat chat\ndog chien\n")
     assert Dictionary.load(tmp_path / "muse.txt").entries == [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import re
 from collections.abc import Iterator
 from contextlib import suppress
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from blicer.dictionary import COLUMNS, REVIEW, About, Dictionary, Entry
-from blicer.errors import FileError, needed
+from blicer.errors import FileError, InputError, needed
 from blicer.files import open_output
 from blicer.formats.markup import ILLEGAL
 from blicer.io.dictionary import (
@@ -25,8 +26,10 @@ from blicer.io.dictionary import (
     unescape_comment,
     unescape_formula,
 )
+from blicer.io.vectors import check_unicode
 from blicer.progress import note
 
+TEXTS = ("source", "target", *REVIEW)
 NUMBERS = ("confidence", "score", "back_confidence")
 YES = "yes"
 PARQUET_ABOUT = b"blicer"  # key of the provenance in a Parquet file
@@ -287,18 +290,67 @@ def read_xlsx(path: Path) -> Dictionary:
 def make_entry(path: Path, line: int, record: dict[str, Any]) -> Entry:
     """An entry from the columns of a row; a cell that is wrong raises ``FileError``."""
     given = {key: value for key, value in record.items() if key in COLUMNS and value is not None}
-    texts = {key: str(given.get(key, "")).strip(" ") for key in ("source", "target", *REVIEW)}
-    if not texts["source"] or not texts["target"]:
-        raise FileError(path, "the source or the target is empty", line=line)
-    values: dict[str, Any] = dict(texts)
     try:
-        for key in NUMBERS:
-            if given.get(key, "") != "":
-                values[key] = float(given[key])
-        values["rank"] = int(given.get("rank") or 1)
-    except (TypeError, ValueError) as error:
-        raise FileError(path, f"has a number that is none ({error})", line=line) from None
-    forms = given.get("forms") or ()
-    values["forms"] = tuple(re.split(r"\s*;\s*", forms) if isinstance(forms, str) else forms)
-    values["seed"] = str(given.get("seed", "")).lower() in (YES, "true", "1")
-    return Entry(**values)
+        values: dict[str, Any] = {key: _read_text(given, key) for key in TEXTS}
+        if not values["source"] or not values["target"]:
+            raise InputError("the source or the target is empty")
+        values |= {key: _read_number(given, key) for key in NUMBERS}
+        return Entry(
+            **values,
+            rank=_read_rank(given.get("rank", "")),
+            forms=_read_forms(given.get("forms", "")),
+            seed=str(given.get("seed", "")).lower() in (YES, "true", "1"),
+        )
+    except InputError as error:
+        raise FileError(path, str(error), line=line) from None
+
+
+def _read_text(given: dict[str, Any], key: str) -> str:
+    value = given.get(key, "")
+    if isinstance(value, (list, tuple, dict)):
+        raise InputError(f"{key} is a {type(value).__name__}; expected a text")
+    text = str(value).strip(" ")
+    check_unicode(text)
+    return text
+
+
+def _read_number(given: dict[str, Any], key: str) -> float | None:
+    """A confidence is a probability, a score any finite number."""
+    value = given.get(key, "")
+    if value == "":
+        return None
+    number = _float(key, value)
+    if key != "score" and not 0 <= number <= 1:
+        raise InputError(f"{key} is {_shortened(value)}; expected a number from 0 to 1")
+    return number
+
+
+def _read_rank(value: Any) -> int:
+    rank = 1.0 if value == "" else _float("rank", value)
+    if not rank.is_integer() or not 1 <= rank < 1 << 31:
+        raise InputError(f"rank is {_shortened(value)}; expected 1 or a higher whole number")
+    return int(rank)
+
+
+def _float(key: str, value: Any) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):  # also an integer of 400 digits
+        number = math.nan
+    if not math.isfinite(number):
+        raise InputError(f"{key} is {_shortened(value)}; expected a number")
+    return number
+
+
+def _shortened(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else text[:37] + "..."
+
+
+def _read_forms(value: Any) -> tuple[str, ...]:
+    forms = re.split(r"\s*;\s*", value) if isinstance(value, str) and value else value or ()
+    if not isinstance(forms, (list, tuple)) or not all(isinstance(one, str) for one in forms):
+        raise InputError("forms is no text and no list of texts")
+    for form in forms:
+        check_unicode(form)
+    return tuple(forms)
