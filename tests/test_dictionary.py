@@ -19,6 +19,7 @@ import pyarrow
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyarrow import parquet
 from typer.testing import CliRunner
 
 from blicer import formats
@@ -441,14 +442,47 @@ def test_verdicts_are_found_in_any_layout(name: str, text: str, tmp_path: Path) 
 )
 def test_values_that_no_dictionary_has_are_one_sentence(cell: str, tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
-    path.write_text(
-        '{"source": "s", "target": "t"}\n{"source": "cat", "target": "chat", %s}\n' % cell
-    )
+    start = '{"source": "s", "target": "t"}\n{"source": "cat", "target": "chat", '
+    path.write_text(f"{start}{cell}}}\n")
     with pytest.raises(FileError) as caught:
         Dictionary.load(path)
     assert caught.value.line == 2
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 300
+
+
+def test_damage_that_a_library_finds_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "deep.jsonl").write_text("[" * 100_000)
+    table = pyarrow.table({"source": ["cat"], "target": ["chat"]})
+    marked = table.replace_schema_metadata({"blicer": "{"})
+    parquet.write_table(marked, tmp_path / "json.parquet")
+    parquet.write_table(table, tmp_path / "cut.parquet")
+    whole = (tmp_path / "cut.parquet").read_bytes()
+    (tmp_path / "cut.parquet").write_bytes(whole[:40] + bytes(20) + whole[60:])
+    for name in ("deep.jsonl", "json.parquet", "cut.parquet"):
+        with pytest.raises(FileError) as caught:
+            Dictionary.load(tmp_path / name)
+        assert "\n" not in str(caught.value)
+
+
+def test_small_files_of_many_rows_are_refused(tmp_path: Path) -> None:
+    many = 1_000_001
+    ones = pyarrow.repeat("a", many)
+    parquet.write_table(pyarrow.table({"source": ones, "target": ones}), tmp_path / "d.parquet")
+    with gzip.open(tmp_path / "d.tsv.gz", "wb", 1) as file:
+        file.write(b"source\ttarget\n" + b"a\tb\n" * many)
+    with gzip.open(tmp_path / "d.jsonl.gz", "wb", 1) as file:
+        file.write(b"{}\n" * many)
+    for name in ("d.parquet", "d.tsv.gz", "d.jsonl.gz"):
+        with pytest.raises(FileError, match=r"has 1,000,00. rows in [\d,]+ bytes"):
+            Dictionary.load(tmp_path / name)
+
+
+def test_foreign_columns_of_parquet_are_not_read(tmp_path: Path) -> None:
+    table = {"source": ["cat"] * 5000, "x": [1] * 5000, "target": [str(n) for n in range(5000)]}
+    parquet.write_table(pyarrow.table(table), tmp_path / "d.parquet")
+    targets = [entry.target for entry in Dictionary.load(tmp_path / "d.parquet")]
+    assert targets == table["target"]
 
 
 def test_numbers_as_other_programs_write_them(tmp_path: Path) -> None:

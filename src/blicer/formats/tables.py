@@ -7,14 +7,15 @@ import io
 import json
 import math
 import re
+import zipfile
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from blicer.dictionary import COLUMNS, REVIEW, About, Dictionary, Entry
-from blicer.errors import FileError, InputError, needed
+from blicer.errors import BlicerError, FileError, InputError, needed
 from blicer.files import open_output
 from blicer.formats.markup import ILLEGAL
 from blicer.io.dictionary import (
@@ -26,6 +27,7 @@ from blicer.io.dictionary import (
     unescape_comment,
     unescape_formula,
 )
+from blicer.io.streams import LARGEST_WHOLE
 from blicer.io.vectors import check_unicode
 from blicer.progress import note
 
@@ -35,6 +37,10 @@ YES = "yes"
 PARQUET_ABOUT = b"blicer"  # key of the provenance in a Parquet file
 XLSX_ENTRIES, XLSX_ABOUT = "dictionary", "about"  # sheets
 XLSX_ROWS = 1_048_576  # the most in a sheet
+XLSX_COLUMNS = 64  # that are read
+XLSX_RATIO = 200  # the most that a workbook's words and numbers are compressed
+PARQUET_BATCH = 4096  # rows read at once
+FEW_ROWS = 1_000_000  # read however small the file is
 
 
 def columns(dictionary: Dictionary, review: bool, *, forms: bool = True) -> list[str]:
@@ -163,6 +169,7 @@ def read_table(path: Path) -> Dictionary:
         for line in report.lines():
             note(f"{path}: {line}")
         return Dictionary(Entry(*pair) for pair in pairs)
+    _check_rows(path, len(lines))
     delimiter, titles = found
     if delimiter == "\t" and not head.startswith('"'):
         rows = _split_tabs(lines)
@@ -227,11 +234,13 @@ def _split_quoted(path: Path, text: str, delimiter: str) -> Iterator[tuple[int, 
 
 def read_jsonl(path: Path) -> Dictionary:
     entries = []
-    for number, line in enumerate(read_text(path, None).split("\n"), start=1):
+    text = read_text(path, None)
+    _check_rows(path, text.count("\n"))
+    for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
             try:
                 record = json.loads(line)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise FileError(path, f"is not JSON ({error})", line=number) from error
             if not isinstance(record, dict):
                 raise FileError(path, "holds no object; expected an entry", line=number)
@@ -239,52 +248,87 @@ def read_jsonl(path: Path) -> Dictionary:
     return Dictionary(entries)
 
 
+@contextmanager
+def _reading(path: Path, kind: str) -> Iterator[None]:
+    """Whatever a library raises for a damaged file, also while its rows are read, is a sentence."""
+    try:
+        yield
+    except (BlicerError, MemoryError):
+        raise
+    except Exception as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise FileError(path, f"is damaged, or no {kind} ({reason[:200]})") from error
+
+
+def _check_rows(path: Path, rows: int) -> None:
+    """Raise for a small file that unpacks to more rows than it can hold words for."""
+    size = path.stat().st_size
+    if rows > max(FEW_ROWS, size):
+        raise FileError(path, f"has {rows:,} rows in {size:,} bytes; expected a dictionary")
+
+
 def read_parquet(path: Path) -> Dictionary:
     with needed("pyarrow", "Parquet", "tables"):
-        import pyarrow
         from pyarrow import parquet
 
-    try:
-        table = parquet.read_table(path)
-    except (pyarrow.ArrowException, OSError) as error:
-        raise FileError(path, f"is no Parquet file ({error})") from error
-    kept = (table.schema.metadata or {}).get(PARQUET_ABOUT)
-    about = About.from_dict(json.loads(kept)) if kept else None
-    rows = enumerate(table.to_pylist(), start=1)
-    return Dictionary((make_entry(path, number, row) for number, row in rows), about)
+    with _reading(path, "Parquet file"), parquet.ParquetFile(path) as file:
+        _check_rows(path, file.metadata.num_rows)
+        kept = (file.schema_arrow.metadata or {}).get(PARQUET_ABOUT)
+        about = About.from_dict(json.loads(kept)) if kept else None
+        names = [name for name in file.schema_arrow.names if name in COLUMNS]
+        batches = file.iter_batches(PARQUET_BATCH, columns=names)
+        rows = enumerate((row for batch in batches for row in batch.to_pylist()), start=1)
+        return Dictionary((make_entry(path, number, row) for number, row in rows), about)
 
 
 def read_xlsx(path: Path) -> Dictionary:
     with needed("openpyxl", "an Excel workbook", "xlsx"):
         import openpyxl
+    with _reading(path, "Excel workbook"):
+        _check_unpacked(path)
+        with closing(openpyxl.load_workbook(path, read_only=True, data_only=True)) as book:
+            about = _read_about(book) if XLSX_ABOUT in book.sheetnames else None
+            sheet = book[XLSX_ENTRIES] if XLSX_ENTRIES in book.sheetnames else book.worksheets[0]
+            rows = _sheet_rows(sheet)
+            titles = [str(title or "").strip().lower() for title in next(rows, ())]
+            if not {"source", "target"} <= set(titles):
+                found = [title for title in titles if title]
+                raise FileError(
+                    path, f"has the columns {found}; expected source and target", line=1
+                )
+            records = (
+                (line, dict(zip(titles, row, strict=True)))
+                for line, row in enumerate(rows, start=2)
+                if any(value not in (None, "") for value in row)
+            )
+            return Dictionary((make_entry(path, line, one) for line, one in records), about)
+
+
+def _sheet_rows(sheet: Any) -> Iterator[tuple[Any, ...]]:
+    """The rows of a sheet, whatever size it says it has."""
+    rows: Iterator[tuple[Any, ...]] = sheet.iter_rows(
+        max_row=XLSX_ROWS, max_col=XLSX_COLUMNS, values_only=True
+    )
+    return rows
+
+
+def _check_unpacked(path: Path) -> None:
+    """Raise before a small workbook unpacks to more than fits in memory."""
+    with zipfile.ZipFile(path) as pack:
+        size = sum(member.file_size for member in pack.infolist())
+    # A full sheet of ours has about 500 MB.
+    if size > min(2 * LARGEST_WHOLE, max(1 << 24, XLSX_RATIO * path.stat().st_size)):
+        raise FileError(path, f"unpacks to {size >> 20:,} MB; expected a dictionary")
+
+
+def _read_about(book: Any) -> About | None:
+    """The provenance; None if the sheet is an editor's own of that name."""
+    rows = (row[:2] for row in _sheet_rows(book[XLSX_ABOUT]))
     try:
-        book = openpyxl.load_workbook(path, read_only=True, data_only=True)
-    except (OSError, KeyError, ValueError, openpyxl.utils.exceptions.InvalidFileException) as error:
-        raise FileError(path, f"is no Excel workbook ({error})") from error
-    except Exception as error:  # zipfile.BadZipFile and whatever its XML parser raises
-        raise FileError(path, f"is a damaged Excel workbook ({error})") from error
-    try:
-        about = None
-        if XLSX_ABOUT in book.sheetnames:
-            kept = {row[0]: row[1] for row in book[XLSX_ABOUT].iter_rows(values_only=True)}
-            try:
-                values = {key: json.loads(text) for key, text in kept.items()}
-                about = About.from_dict(values)
-            except (TypeError, ValueError):  # an editor's own sheet of that name
-                about = None
-        sheet = book[XLSX_ENTRIES] if XLSX_ENTRIES in book.sheetnames else book.worksheets[0]
-        rows = sheet.iter_rows(values_only=True)
-        titles = [str(title or "").strip().lower() for title in next(rows, ())]
-        if not {"source", "target"} <= set(titles):
-            raise FileError(path, f"has the columns {titles}; expected source and target", line=1)
-        records = (
-            (line, dict(zip(titles, row, strict=False)))
-            for line, row in enumerate(rows, start=2)
-            if any(value not in (None, "") for value in row)
-        )
-        return Dictionary((make_entry(path, line, record) for line, record in records), about)
-    finally:
-        book.close()
+        values = {key: json.loads(text) for key, text in rows if key is not None}
+    except (TypeError, ValueError, RecursionError):
+        return None
+    return About.from_dict(values) if {"tool", "version", "date"} <= set(values) else None
 
 
 def make_entry(path: Path, line: int, record: dict[str, Any]) -> Entry:
