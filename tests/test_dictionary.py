@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -483,6 +483,52 @@ def test_foreign_columns_of_parquet_are_not_read(tmp_path: Path) -> None:
     parquet.write_table(pyarrow.table(table), tmp_path / "d.parquet")
     targets = [entry.target for entry in Dictionary.load(tmp_path / "d.parquet")]
     assert targets == table["target"]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"tool": "x\nsametypesequence=h"},
+        {"version": "1\u2028"},
+        {"method": "\x1b[2J"},
+        {"vectors": ["a", "b\n"]},
+        {"vectors": ["a"]},
+        {"vectors": 5},
+        {"source": 'en . <urn:a> <urn:b> "c'},
+        {"target": "no language"},
+        {"date": '2026-01-31"@en . <urn:a> <urn:b> "c'},
+        {"date": 5},
+        {"date": "2026-1-31"},
+        {"seeds": "many"},
+        {"seeds": -1},
+        {"seeds": True},
+        {"seeds": 1.5},
+        {"tool": None},
+    ],
+)
+@pytest.mark.parametrize("ending", ["parquet", "xlsx"])
+def test_provenance_of_a_file_is_checked(
+    changed: dict[str, Any], ending: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / f"d.{ending}"
+    about = asdict(About("en", "fr", ("en.vec", "fr.vec"), 7, "c1", "2026-01-31"))
+    assert asdict(About.from_dict(about)) == about
+    assert About.from_dict({"source": "", "date": "", "other": 1}) == About(date="")
+    with pytest.raises(ValueError, match="tool"):
+        About.from_dict({"tool": "\ud800"})
+    monkeypatch.setattr("blicer.formats.tables.asdict", lambda _: about | changed)
+    Dictionary(ENTRIES).save(path)
+    with pytest.raises(FileError) as caught:
+        Dictionary.load(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_name_of_a_vector_file_is_one_line(tmp_path: Path) -> None:
+    about = About("en", "fr", ("en\nsametypesequence=h.vec", "fr\udcff.vec"))
+    Dictionary(ENTRIES, about).save(tmp_path / "d.ifo")
+    assert "\nsametypesequence=h" not in (tmp_path / "d.ifo").read_text("utf-8")
+    Dictionary(ENTRIES, about).save(tmp_path / "d.parquet")
+    assert Dictionary.load(tmp_path / "d.parquet").about == about
 
 
 def test_numbers_as_other_programs_write_them(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ back the formats that an editor can fill in.
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass, field, fields, replace
 from datetime import datetime, timezone
@@ -17,6 +18,7 @@ from typing import Any
 from blicer import __version__, formats
 from blicer.errors import FileError, InputError, needed
 from blicer.files import check_writable
+from blicer.languages import validate_tag
 from blicer.lexicon import Lexicon
 from blicer.progress import note
 
@@ -24,6 +26,8 @@ ACCEPTED = "accept accepted yes y ok right correct good true 1 + ✓ ✔".split(
 REJECTED = "reject rejected no n wrong incorrect bad false 0 - ✗ ✘".split()
 REVIEW = ("verdict", "correction", "note")
 _SHOWN = 12  # entries in a notebook
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +116,11 @@ class About:
     tool: str = "blicer"
     version: str = __version__
 
+    def __post_init__(self) -> None:
+        # Line ends in the name of a file would be further lines of an export.
+        first, second = (_CONTROL.sub(" ", name) for name in self.vectors)
+        object.__setattr__(self, "vectors", (first, second))
+
     @property
     def tags(self) -> tuple[str, str]:
         """Both language tags, for formats that require them."""
@@ -136,12 +145,32 @@ class About:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> About:
-        """Inverse of ``dataclasses.asdict``; other keys are ignored."""
+        """Inverse of ``dataclasses.asdict``; other keys are ignored.
+
+        Values that ``provenance`` never has raise ``ValueError``: exports write them as they are.
+        """
+        if not isinstance(values, dict):
+            raise ValueError("the provenance is no object")
         known = {one.name: values[one.name] for one in fields(cls) if one.name in values}
         if "vectors" in known:
             first, second = known["vectors"]
-            known["vectors"] = (str(first), str(second))
+            known["vectors"] = (_plain_text("vectors", first), _plain_text("vectors", second))
+        for name in known.keys() & {"source", "target", "method", "date", "tool", "version"}:
+            known[name] = _plain_text(name, known[name])
+        for side in known.keys() & {"source", "target"}:
+            known[side] = known[side] and validate_tag(known[side])
+        if (date := known.get("date")) and not _DATE.fullmatch(date):
+            raise ValueError(f"date is {date!r}; expected one such as 2026-01-31")
+        seeds = known.get("seeds", 0)
+        if type(seeds) is not int or seeds < 0:
+            raise ValueError("seeds is no number of seeds")
         return cls(**known)
+
+
+def _plain_text(name: str, value: Any) -> str:
+    if not isinstance(value, str) or _CONTROL.search(value):
+        raise ValueError(f"{name} of the provenance is no text of one line")
+    return value
 
 
 class Dictionary:

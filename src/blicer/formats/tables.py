@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from blicer.dictionary import COLUMNS, REVIEW, About, Dictionary, Entry
-from blicer.errors import BlicerError, FileError, InputError, needed
+from blicer.errors import FileError, InputError, MissingDependency, needed
 from blicer.files import open_output
 from blicer.formats.markup import ILLEGAL
 from blicer.io.dictionary import (
@@ -253,7 +253,7 @@ def _reading(path: Path, kind: str) -> Iterator[None]:
     """Whatever a library raises for a damaged file, also while its rows are read, is a sentence."""
     try:
         yield
-    except (BlicerError, MemoryError):
+    except (FileError, MissingDependency, MemoryError):
         raise
     except Exception as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
