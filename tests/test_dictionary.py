@@ -406,6 +406,7 @@ def test_no_quote_hides_the_rest_of_an_editor_s_decisions(
         ("a.tsv", '\n# a, b\nsource\ttarget\tverdict\ncat\tchat\tno\n\\#1\t2 "x"\tyes\n'),
         ("a.tsv", 'source\ttarget\tverdict\rcat\tchat\tno\r\\#1\t2 "x"\tyes\r'),
         ("a.csv", 'Rank,Source,Target,Verdict\n1,cat,chat,no\n# "odd\n1,\\#1,"2 ""x""",yes\n'),
+        ("a.csv", 'source,target,"my\n remark",verdict\ncat,chat,,no\n\\#1,"2 ""x""",,yes\n'),
         ("a.csv", 'source;target;verdict;"note, if any"\ncat;chat;no;\n\\#1;2 "x";yes;\n'),
         ("a.tsv", '"verdict"\t"source"\t"target"\n"no"\t"cat"\t"chat"\nyes\t\\#1\t"2 ""x"""\n'),
     ],
@@ -473,7 +474,9 @@ def test_small_files_of_many_rows_are_refused(tmp_path: Path) -> None:
         file.write(b"source\ttarget\n" + b"a\tb\n" * many)
     with gzip.open(tmp_path / "d.jsonl.gz", "wb", 1) as file:
         file.write(b"{}\n" * many)
-    for name in ("d.parquet", "d.tsv.gz", "d.jsonl.gz"):
+    with gzip.open(tmp_path / "pairs.txt.gz", "wb", 1) as file:
+        file.write(b"a\tb\n" * many)
+    for name in ("d.parquet", "d.tsv.gz", "d.jsonl.gz", "pairs.txt.gz"):
         with pytest.raises(FileError, match=r"has 1,000,00. rows in [\d,]+ bytes"):
             Dictionary.load(tmp_path / name)
 

@@ -19,10 +19,13 @@ from blicer.errors import FileError, InputError, MissingDependency, needed
 from blicer.files import open_output
 from blicer.formats.markup import ILLEGAL
 from blicer.io.dictionary import (
+    content_lines,
+    count_lines,
     escape_comment,
     escape_formula,
     read_dictionary,
     read_text,
+    text_lines,
     tsv_row,
     unescape_comment,
     unescape_formula,
@@ -161,33 +164,30 @@ def write_xlsx(path: Path, dictionary: Dictionary, review: bool = True) -> None:
 def read_table(path: Path) -> Dictionary:
     """A table with our column titles, wherever they stand, or any file of word pairs."""
     text = read_text(path, None)
-    lines = text.split("\n" if "\n" in text else "\r")
-    head = next((line for line in lines if line.strip() and not line.startswith("#")), "")
-    found = _titles(head.removesuffix("\r"))
-    if found is None:
+    _check_rows(path, count_lines(text))
+    _, head = next(content_lines(text), (0, ""))
+    delimiter = _titled(head)
+    if delimiter is None:
         pairs, report = read_dictionary(path, lowercase=False)
         for line in report.lines():
             note(f"{path}: {line}")
         return Dictionary(Entry(*pair) for pair in pairs)
-    _check_rows(path, len(lines))
-    delimiter, titles = found
+    rows: Iterator[tuple[int, list[str]]]
     if delimiter == "\t" and not head.startswith('"'):
-        rows = _split_tabs(lines)
+        rows = ((line, row.split("\t")) for line, row in content_lines(text))
     else:
         rows = _split_quoted(path, text, delimiter)
-    next(rows)  # the titles
+    titles = [title.strip().lower() for title in next(rows)[1]]
     return Dictionary(_table_entry(path, line, titles, cells, delimiter) for line, cells in rows)
 
 
-def _titles(line: str) -> tuple[str, list[str]] | None:
-    """The delimiter that makes column titles of a line, and the titles; None if they are none."""
+def _titled(line: str) -> str | None:
+    """The delimiter that makes our column titles of a line, or None."""
     for delimiter in "\t,;":
         with suppress(csv.Error):
-            titles = [
-                title.strip().lower() for title in next(csv.reader([line], delimiter=delimiter))
-            ]
-            if {"source", "target"} <= set(titles):
-                return delimiter, titles
+            titles = next(csv.reader([line], delimiter=delimiter))
+            if {"source", "target"} <= {title.strip().lower() for title in titles}:
+                return delimiter
     return None
 
 
@@ -200,15 +200,8 @@ def _table_entry(
     return make_entry(path, line, record | {"source": unescape_comment(record.get("source", ""))})
 
 
-def _split_tabs(lines: list[str]) -> Iterator[tuple[int, list[str]]]:
-    """Number and cells of every line with something in it that is no comment."""
-    for number, line in enumerate(lines, start=1):
-        if line.strip() and not line.startswith("#"):
-            yield number, line.removesuffix("\r").split("\t")
-
-
 def _split_quoted(path: Path, text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """Likewise where a quoted cell can have several lines; the number is that of the first line.
+    """Cells of every row, and the number of its first line: a quoted cell can have several.
 
     A quote that is not closed raises ``FileError``: it would hide all rows up to the next quote.
     """
@@ -235,8 +228,8 @@ def _split_quoted(path: Path, text: str, delimiter: str) -> Iterator[tuple[int, 
 def read_jsonl(path: Path) -> Dictionary:
     entries = []
     text = read_text(path, None)
-    _check_rows(path, text.count("\n"))
-    for number, line in enumerate(text.split("\n"), start=1):
+    _check_rows(path, count_lines(text))
+    for number, line in text_lines(text):
         if line.strip():
             try:
                 record = json.loads(line)
