@@ -534,6 +534,23 @@ def test_the_name_of_a_vector_file_is_one_line(tmp_path: Path) -> None:
     assert Dictionary.load(tmp_path / "d.parquet").about == about
 
 
+@pytest.mark.parametrize("mark", ["\t", ","])
+def test_lines_that_are_no_entries_are_counted(
+    mark: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notes: list[str] = []
+    monkeypatch.setattr("blicer.formats.tables.note", notes.append)
+    rows = [["#1", "one"], ["source", "target"], ["cat", "chat"], ["#2", "two"], ["dog", "chien"]]
+    path = tmp_path / "a.txt"
+    path.write_text("".join(mark.join(row) + "\n" for row in rows))
+    assert [entry.source for entry in Dictionary.load(path)] == ["cat", "dog"]
+    (line,) = notes
+    assert f"{path}: 2 lines beginning with #" in line
+    path.write_text(f"cat{mark}chat\nlonely\ndog{mark}chien\n")
+    assert len(Dictionary.load(path)) == 2
+    assert "1 line that could not be read" in notes[-1]
+
+
 def test_numbers_as_other_programs_write_them(tmp_path: Path) -> None:
     path = tmp_path / "a.tsv"
     path.write_text("source\ttarget\tconfidence\tscore\trank\n1\t2\t1\t-3e-1\t2.0\n")

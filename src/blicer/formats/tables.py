@@ -31,7 +31,7 @@ from blicer.io.dictionary import (
     unescape_formula,
 )
 from blicer.io.streams import LARGEST_WHOLE
-from blicer.io.vectors import check_unicode
+from blicer.io.vectors import LoadReport, check_unicode
 from blicer.progress import note
 
 TEXTS = ("source", "target", *REVIEW)
@@ -172,13 +172,17 @@ def read_table(path: Path) -> Dictionary:
         for line in report.lines():
             note(f"{path}: {line}")
         return Dictionary(Entry(*pair) for pair in pairs)
+    report = LoadReport()
     rows: Iterator[tuple[int, list[str]]]
     if delimiter == "\t" and not head.startswith('"'):
-        rows = ((line, row.split("\t")) for line, row in content_lines(text))
+        rows = ((line, row.split("\t")) for line, row in content_lines(text, report))
     else:
-        rows = _split_quoted(path, text, delimiter)
+        rows = _split_quoted(path, text, delimiter, report)
     titles = [title.strip().lower() for title in next(rows)[1]]
-    return Dictionary(_table_entry(path, line, titles, cells, delimiter) for line, cells in rows)
+    found = Dictionary(_table_entry(path, line, titles, cells, delimiter) for line, cells in rows)
+    if comments := report["comment"]:
+        note(f"{path}: {comments:,} lines beginning with # taken for comments")
+    return found
 
 
 def _titled(line: str) -> str | None:
@@ -200,7 +204,9 @@ def _table_entry(
     return make_entry(path, line, record | {"source": unescape_comment(record.get("source", ""))})
 
 
-def _split_quoted(path: Path, text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+def _split_quoted(
+    path: Path, text: str, delimiter: str, report: LoadReport
+) -> Iterator[tuple[int, list[str]]]:
     """Cells of every row, and the number of its first line: a quoted cell can have several.
 
     A quote that is not closed raises ``FileError``: it would hide all rows up to the next quote.
@@ -210,9 +216,11 @@ def _split_quoted(path: Path, text: str, delimiter: str) -> Iterator[tuple[int, 
     def lines() -> Iterator[str]:
         nonlocal first
         for number, line in enumerate(io.StringIO(text, newline=""), start=1):
-            if first or not line.startswith("#"):
-                first = first or number
-                yield line
+            if not first and line.startswith("#"):
+                report.count("comment")
+                continue
+            first = first or number
+            yield line
 
     reader = csv.reader(lines(), delimiter=delimiter, strict=True)
     try:
