@@ -349,6 +349,7 @@ def test_the_other_direction_has_the_same_decisions() -> None:
     assert set(back_wrong.pairs) == {(b, a) for a, b in wrong.pairs}
     assert found.reverse()["chat"][0].note == "odd"
     assert [one.rank for one in found.reverse()["y"]] == [1]
+    assert len(Dictionary([Entry("a", "b"), Entry("a", "b")]).reverse()) == 2
 
 
 def test_columns_for_an_editor_are_there_when_asked_for(tmp_path: Path) -> None:

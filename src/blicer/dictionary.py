@@ -74,11 +74,11 @@ class Entry:
         """
         if not self.correction:
             return [self]
+        if self.correction == self.target:
+            return [replace(self, verdict="accept", correction="")]
         back = None if self.back_confidence is None else 1.0
         right = replace(self, target=self.correction, confidence=1.0, back_confidence=back)
         right = replace(right, score=None, forms=(), verdict="accept", correction="")
-        if self.correction == self.target:
-            return [replace(self, verdict="accept", correction="")]
         verdict = self.verdict if self.is_accepted else "reject"
         return [right, replace(self, verdict=verdict, correction="")]
 
@@ -264,7 +264,9 @@ class Dictionary:
         return Dictionary(ranked, self.about.reverse())
 
     def _settled(self) -> Iterable[Entry]:
-        """Every pair once, with what an editor decided on it in any of its entries."""
+        """The entries; of a reviewed dictionary every pair once, with what was decided on it."""
+        if not self.is_reviewed:
+            return self.entries
         found: dict[tuple[str, str], Entry] = {}
         for entry in (settled for one in self.entries for settled in one.settled()):
             pair = entry.source, entry.target
