@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ import pyarrow
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyarrow import parquet
 from typer.testing import CliRunner
 
 from blicer import formats
@@ -332,6 +333,25 @@ def test_an_editor_s_verdicts_become_seeds_and_wrong_pairs(ending: str, tmp_path
         Dictionary.load(path)
 
 
+def test_the_other_direction_has_the_same_decisions() -> None:
+    found = Dictionary(
+        [
+            Entry("cat", "chat", 0.9, verdict="no", note="odd"),
+            Entry("foo", "x", 0.9, correction="y"),
+            Entry("foo", "y", 0.2, rank=2),
+            Entry("sea", "mer", 0.9, verdict="yes", correction="océan"),
+            Entry("bar", "z", 0.9, verdict="no", correction="z"),
+        ]
+    )
+    right, wrong = found.curated()
+    back_right, back_wrong = found.reverse().curated()
+    assert set(back_right.pairs) == {(b, a) for a, b in right.pairs}
+    assert set(back_wrong.pairs) == {(b, a) for a, b in wrong.pairs}
+    assert found.reverse()["chat"][0].note == "odd"
+    assert [one.rank for one in found.reverse()["y"]] == [1]
+    assert len(Dictionary([Entry("a", "b"), Entry("a", "b")]).reverse()) == 2
+
+
 def test_columns_for_an_editor_are_there_when_asked_for(tmp_path: Path) -> None:
     Dictionary(ENTRIES).save(tmp_path / "d.tsv", review=True)
     head = (tmp_path / "d.tsv").read_text().splitlines()[0].split("\t")
@@ -356,6 +376,186 @@ def test_bad_tables_are_one_sentence(name: str, text: str, problem: str, tmp_pat
     (tmp_path / name).write_text(text)
     with pytest.raises(FileError, match=problem):
         Dictionary.load(tmp_path / name)
+
+
+_VERDICTS = "source,target,verdict,correction,note\ns1,t1,accept,,\n"
+
+
+@pytest.mark.parametrize(
+    ("rows", "line"),
+    [
+        ('s2,t2,reject,,"unclosed\ns3,t3,reject,,\ns4,t4,reject,,\n', 3),
+        ('s2,t2,reject,,"two\nlines"\ns3,t3,reject,,"unclosed\ns4,t4,,,"note"\n', 5),
+        (f"s2,t2,reject,,{'x' * 200_000}\n", 3),
+    ],
+)
+def test_no_quote_hides_the_rest_of_an_editor_s_decisions(
+    rows: str, line: int, tmp_path: Path
+) -> None:
+    path = tmp_path / "cur.csv"
+    path.write_text(_VERDICTS + rows)
+    with pytest.raises(FileError) as caught:
+        Dictionary.load(path)
+    assert caught.value.line == line
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.csv", '# made, by hand\nsource,target,verdict\ncat,chat,no\n\\#1,2 "x",yes\n'),
+        ("a.tsv", '\n# a, b\nsource\ttarget\tverdict\ncat\tchat\tno\n\\#1\t2 "x"\tyes\n'),
+        ("a.tsv", 'source\ttarget\tverdict\rcat\tchat\tno\r\\#1\t2 "x"\tyes\r'),
+        ("a.csv", 'Rank,Source,Target,Verdict\n1,cat,chat,no\n# "odd\n1,\\#1,"2 ""x""",yes\n'),
+        ("a.csv", 'source,target,"my\n remark",verdict\ncat,chat,,no\n\\#1,"2 ""x""",,yes\n'),
+        ("a.csv", 'source;target;verdict;"note, if any"\ncat;chat;no;\n\\#1;2 "x";yes;\n'),
+        ("a.tsv", '"verdict"\t"source"\t"target"\n"no"\t"cat"\t"chat"\nyes\t\\#1\t"2 ""x"""\n'),
+    ],
+)
+def test_verdicts_are_found_in_any_layout(name: str, text: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(text.encode())
+    assert Dictionary.load(tmp_path / name).entries == [
+        Entry("cat", "chat", verdict="no"),
+        Entry("#1", '2 "x"', verdict="yes"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        '"rank": 1e999',
+        '"rank": 0',
+        '"rank": 1.5',
+        f'"rank": {"9" * 30}',
+        '"rank": [1]',
+        f'"confidence": {"9" * 400}',
+        '"confidence": NaN',
+        '"confidence": -5',
+        '"back_confidence": 1.01',
+        '"score": Infinity',
+        '"score": {}',
+        '"forms": 5',
+        '"forms": [1, [2]]',
+        '"forms": ["\\ud800"]',
+        '"target": "\\ud800"',
+        '"note": ["a"]',
+        f'"rank": {"9" * 5000}',
+    ],
+)
+def test_values_that_no_dictionary_has_are_one_sentence(cell: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    start = '{"source": "s", "target": "t"}\n{"source": "cat", "target": "chat", '
+    path.write_text(f"{start}{cell}}}\n")
+    with pytest.raises(FileError) as caught:
+        Dictionary.load(path)
+    assert caught.value.line == 2
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 300
+
+
+def test_damage_that_a_library_finds_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "deep.jsonl").write_text("[" * 100_000)
+    table = pyarrow.table({"source": ["cat"], "target": ["chat"]})
+    marked = table.replace_schema_metadata({"blicer": "{"})
+    parquet.write_table(marked, tmp_path / "json.parquet")
+    parquet.write_table(table, tmp_path / "cut.parquet")
+    whole = (tmp_path / "cut.parquet").read_bytes()
+    (tmp_path / "cut.parquet").write_bytes(whole[:40] + bytes(20) + whole[60:])
+    for name in ("deep.jsonl", "json.parquet", "cut.parquet"):
+        with pytest.raises(FileError) as caught:
+            Dictionary.load(tmp_path / name)
+        assert "\n" not in str(caught.value)
+
+
+def test_small_files_of_many_rows_are_refused(tmp_path: Path) -> None:
+    many = 1_000_001
+    ones = pyarrow.repeat("a", many)
+    parquet.write_table(pyarrow.table({"source": ones, "target": ones}), tmp_path / "d.parquet")
+    with gzip.open(tmp_path / "d.tsv.gz", "wb", 1) as file:
+        file.write(b"source\ttarget\n" + b"a\tb\n" * many)
+    with gzip.open(tmp_path / "d.jsonl.gz", "wb", 1) as file:
+        file.write(b"{}\n" * many)
+    with gzip.open(tmp_path / "pairs.txt.gz", "wb", 1) as file:
+        file.write(b"a\tb\n" * many)
+    for name in ("d.parquet", "d.tsv.gz", "d.jsonl.gz", "pairs.txt.gz"):
+        with pytest.raises(FileError, match=r"has 1,000,00. rows in [\d,]+ bytes"):
+            Dictionary.load(tmp_path / name)
+
+
+def test_foreign_columns_of_parquet_are_not_read(tmp_path: Path) -> None:
+    table = {"source": ["cat"] * 5000, "x": [1] * 5000, "target": [str(n) for n in range(5000)]}
+    parquet.write_table(pyarrow.table(table), tmp_path / "d.parquet")
+    targets = [entry.target for entry in Dictionary.load(tmp_path / "d.parquet")]
+    assert targets == table["target"]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"tool": "x\nsametypesequence=h"},
+        {"version": "1\u2028"},
+        {"method": "\x1b[2J"},
+        {"vectors": ["a", "b\n"]},
+        {"vectors": ["a"]},
+        {"vectors": 5},
+        {"source": 'en . <urn:a> <urn:b> "c'},
+        {"target": "no language"},
+        {"date": '2026-01-31"@en . <urn:a> <urn:b> "c'},
+        {"date": 5},
+        {"date": "2026-1-31"},
+        {"seeds": "many"},
+        {"seeds": -1},
+        {"seeds": True},
+        {"seeds": 1.5},
+        {"tool": None},
+    ],
+)
+@pytest.mark.parametrize("ending", ["parquet", "xlsx"])
+def test_provenance_of_a_file_is_checked(
+    changed: dict[str, Any], ending: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / f"d.{ending}"
+    about = asdict(About("en", "fr", ("en.vec", "fr.vec"), 7, "c1", "2026-01-31"))
+    assert asdict(About.from_dict(about)) == about
+    assert About.from_dict({"source": "", "date": "", "other": 1}) == About(date="")
+    with pytest.raises(ValueError, match="tool"):
+        About.from_dict({"tool": "\ud800"})
+    monkeypatch.setattr("blicer.formats.tables.asdict", lambda _: about | changed)
+    Dictionary(ENTRIES).save(path)
+    with pytest.raises(FileError) as caught:
+        Dictionary.load(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_name_of_a_vector_file_is_one_line(tmp_path: Path) -> None:
+    about = About("en", "fr", ("en\nsametypesequence=h.vec", "fr\udcff.vec"))
+    Dictionary(ENTRIES, about).save(tmp_path / "d.ifo")
+    assert "\nsametypesequence=h" not in (tmp_path / "d.ifo").read_text("utf-8")
+    Dictionary(ENTRIES, about).save(tmp_path / "d.parquet")
+    assert Dictionary.load(tmp_path / "d.parquet").about == about
+
+
+@pytest.mark.parametrize("mark", ["\t", ","])
+def test_lines_that_are_no_entries_are_counted(
+    mark: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notes: list[str] = []
+    monkeypatch.setattr("blicer.formats.tables.note", notes.append)
+    rows = [["#1", "one"], ["source", "target"], ["cat", "chat"], ["#2", "two"], ["dog", "chien"]]
+    path = tmp_path / "a.txt"
+    path.write_text("".join(mark.join(row) + "\n" for row in rows))
+    assert [entry.source for entry in Dictionary.load(path)] == ["cat", "dog"]
+    (line,) = notes
+    assert f"{path}: 2 lines beginning with #" in line
+    path.write_text(f"cat{mark}chat\nlonely\ndog{mark}chien\n")
+    assert len(Dictionary.load(path)) == 2
+    assert "1 line that could not be read" in notes[-1]
+
+
+def test_numbers_as_other_programs_write_them(tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+    path.write_text("source\ttarget\tconfidence\tscore\trank\n1\t2\t1\t-3e-1\t2.0\n")
+    assert Dictionary.load(path).entries == [Entry("1", "2", 1.0, -0.3, 2)]
 
 
 def test_a_plain_list_of_pairs_is_a_dictionary(tmp_path: Path) -> None:

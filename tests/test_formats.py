@@ -100,6 +100,54 @@ def text(element: etree._Element, path: str) -> str:
     return "".join(element.find(path).itertext()).strip("\n")
 
 
+# -- decisions of an editor --------------------
+
+
+@pytest.mark.parametrize("name", [*formats.FORMATS])
+def test_rejected_pairs_are_not_exported_and_corrections_are(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if name == "epub":
+        pytest.skip("made of StarDict")
+    notes: list[str] = []
+    monkeypatch.setattr("blicer.dictionary.note", notes.append)
+    reviewed = [
+        Entry("foo", "xxxx", 0.9, verdict="reject", correction="yyyy"),
+        Entry("foo", "yyyy", 0.1, rank=2),
+        Entry("bad", "zzzz", 0.9, verdict="no"),
+        Entry("good", "wwww", 0.9, verdict="yes"),
+    ]
+    written: list[Dictionary] = []
+    write = formats.writer(name)
+
+    def keep(path: Path, found: Dictionary, **options: bool) -> None:
+        written.append(found)
+        write(path, found, **options)
+
+    monkeypatch.setattr(formats, "writer", lambda _: keep)
+    Dictionary(reviewed, ABOUT).save(tmp_path / "d.ending", name)
+    pairs = [(one.source, one.target) for one in written[0]]
+    if name in formats.REVIEWED:
+        assert written[0].entries == reviewed
+        assert not notes
+    elif name == "tbx":
+        root = parsed(tmp_path / "d.ending")
+        status = [one.findtext(".//termNote").split("Term-")[0] for one in root.iter("termEntry")]
+        assert pairs == [("foo", "yyyy"), ("foo", "xxxx"), ("bad", "zzzz"), ("good", "wwww")]
+        assert status == ["preferred", "deprecated", "deprecated", "preferred"]
+    else:
+        assert pairs == [("foo", "yyyy"), ("good", "wwww")]
+        assert any("1 rejected" in one for one in notes)
+        assert any("1 targets replaced" in one for one in notes)
+
+
+def test_a_corrected_glossary_by_hand(tmp_path: Path) -> None:
+    reviewed = [Entry("foo", "x", 0.3, correction="y"), Entry("bad", "z", 0.9, verdict="no")]
+    for name, text in (("deepl", "foo\ty\n"), ("moses", "y foo 1.0000000\n")):
+        Dictionary(reviewed).save(tmp_path / "d.txt", name)
+        assert (tmp_path / "d.txt").read_text() == text
+
+
 # -- XML --------------------
 
 
@@ -334,6 +382,86 @@ def test_a_workbook_of_others_is_read(tmp_path: Path) -> None:
     path.write_bytes(b"PK\x03\x04 no book")
     with pytest.raises(FileError, match="Excel workbook"):
         Dictionary.load(path)
+
+
+def repacked(path: Path, **changed: bytes) -> None:
+    """Replace members of a workbook, named by the beginnings of their file names."""
+    with zipfile.ZipFile(path) as pack:
+        members = {name: pack.read(name) for name in pack.namelist()}
+    for begin, content in changed.items():
+        name = next(name for name in members if Path(name).name.startswith(begin))
+        members[name] = content
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as pack:
+        for name, content in members.items():
+            pack.writestr(name, content)
+
+
+SHEET = (
+    b'<worksheet xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main">%s</worksheet>'
+)
+CELLS = "".join(f'<c r="{column}%s" t="inlineStr"><is><t>%s</t></is></c>' for column in "AB")
+ROWS = (
+    f'<row r="1">{CELLS}</row><row r="3">{CELLS}</row>'
+    % (1, "source", 1, "target", 3, "cat", 3, "chat")
+).encode()
+
+
+@pytest.mark.parametrize("size", [b"A1:XFD1048576", b"A1:A1", b"C5:D6"])
+def test_the_size_that_a_sheet_says_it_has_is_not_believed(size: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "d.xlsx"
+    openpyxl.Workbook().save(path)
+    data = b'<dimension ref="%s"/><sheetData>%s</sheetData>' % (size, ROWS)
+    repacked(path, sheet1=SHEET % data)
+    assert Dictionary.load(path).entries == [Entry("cat", "chat")]
+
+
+BOMB = b"""<?xml version="1.0"?><!DOCTYPE w [<!ENTITY a0 "aaaaaaaaaa">%s]><w>&a9;</w>""" % b"".join(
+    b'<!ENTITY a%d "%s">' % (n, b"&a%d;" % (n - 1) * 10) for n in range(1, 10)
+)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        (SHEET % (b"<sheetData>" + ROWS))[:-60],
+        SHEET % b"<sheetData>" + ROWS,
+        BOMB,
+        SHEET % (b'<sheetData><row r="x">%s</row></sheetData>' % ROWS),
+        SHEET % (b"<sheetData>" + b"<!-- -->" * 3_000_000 + b"</sheetData>"),
+    ],
+    ids=["cut", "not closed", "entities", "row", "large"],
+)
+def test_a_damaged_sheet_is_one_sentence(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "d.xlsx"
+    openpyxl.Workbook().save(path)
+    repacked(path, sheet1=content)
+    with pytest.raises(FileError) as caught:
+        Dictionary.load(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_large_parts_of_a_workbook_are_refused_before_they_are_unpacked(tmp_path: Path) -> None:
+    path = tmp_path / "d.xlsx"
+    book = openpyxl.Workbook()
+    for row in (["source", "target"], ["cat", "chat"]):
+        book.active.append(row)
+    book.save(path)
+    repacked(path, styles=b"<sst>" + b"<si><t/></si>" * 2_000_000 + b"</sst>")
+    with pytest.raises(FileError, match="unpacks to 24 MB"):
+        Dictionary.load(path)
+
+
+def test_an_editor_s_own_sheet_about_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "d.xlsx"
+    for rows in ([["remarks"], ["mine"]], [[1], [2]], [["date", "5"]], [["a", "[" * 5000]]):
+        book = openpyxl.Workbook()
+        for row in (["source", "target"], ["cat", "chat"]):
+            book.active.append(row)
+        sheet = book.create_sheet("about")
+        for row in rows:
+            sheet.append(row)
+        book.save(path)
+        assert Dictionary.load(path).entries == [Entry("cat", "chat")]
 
 
 @pytest.mark.parametrize("both", [False, True])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import lzma
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from blicer.errors import FileError, InputError
+from blicer.io.dictionary import read_dictionary
 from blicer.lexicon import Lexicon
 
 CAT_DOG = [("cat", "chat"), ("dog", "chien")]
@@ -328,6 +330,30 @@ def test_is_refused_in_one_sentence(
     assert caught.value.line == line
     for phrase in phrases:
         assert phrase in str(caught.value)
+
+
+def test_equal_lines_take_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    many = 200_000
+    text = "cat\tchat\n" * many
+    monkeypatch.setattr("blicer.io.dictionary.read_text", lambda *_: text)
+    tracemalloc.start()
+    pairs, report = read_dictionary("words.tsv")
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (len(pairs), report["repeated"]) == (many, many - 1)
+    assert most < 20 * many  # bytes; of these 8 a line are the list of pairs
+
+
+def test_files_of_too_many_lines_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("blicer.io.dictionary.MOST_LINES", 3)
+    path = tmp_path / "words.tsv"
+    path.write_text("a\tb\n" * 2)
+    assert len(Lexicon.load(path)) == 1
+    path.write_text("a\tb\r" * 3 + "a\tb")
+    with pytest.raises(FileError, match="has 4 lines"):
+        Lexicon.load(path)
 
 
 def test_missing_file_and_folder(tmp_path: Path) -> None:

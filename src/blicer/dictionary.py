@@ -7,6 +7,7 @@ back the formats that an editor can fill in.
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass, field, fields, replace
 from datetime import datetime, timezone
@@ -17,12 +18,16 @@ from typing import Any
 from blicer import __version__, formats
 from blicer.errors import FileError, InputError, needed
 from blicer.files import check_writable
+from blicer.languages import validate_tag
 from blicer.lexicon import Lexicon
+from blicer.progress import note
 
 ACCEPTED = "accept accepted yes y ok right correct good true 1 + ✓ ✔".split()
 REJECTED = "reject rejected no n wrong incorrect bad false 0 - ✗ ✘".split()
 REVIEW = ("verdict", "correction", "note")
 _SHOWN = 12  # entries in a notebook
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +67,21 @@ class Entry:
     def is_rejected(self) -> bool:
         return self.verdict.strip().lower() in REJECTED
 
+    def settled(self) -> list[Entry]:
+        """The pairs that an editor's decision makes of this one, without a correction.
+
+        The correction is right, and the target wrong unless it is accepted too.
+        """
+        if not self.correction:
+            return [self]
+        if self.correction == self.target:
+            return [replace(self, verdict="accept", correction="")]
+        back = None if self.back_confidence is None else 1.0
+        right = replace(self, target=self.correction, confidence=1.0, back_confidence=back)
+        right = replace(right, score=None, forms=(), verdict="accept", correction="")
+        verdict = self.verdict if self.is_accepted else "reject"
+        return [right, replace(self, verdict=verdict, correction="")]
+
     def reverse(self) -> Entry:
         """The same pair from target to source."""
         return Entry(
@@ -96,6 +116,11 @@ class About:
     tool: str = "blicer"
     version: str = __version__
 
+    def __post_init__(self) -> None:
+        # Line ends in the name of a file would be further lines of an export.
+        first, second = (_CONTROL.sub(" ", name) for name in self.vectors)
+        object.__setattr__(self, "vectors", (first, second))
+
     @property
     def tags(self) -> tuple[str, str]:
         """Both language tags, for formats that require them."""
@@ -120,12 +145,32 @@ class About:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> About:
-        """Inverse of ``dataclasses.asdict``; other keys are ignored."""
+        """Inverse of ``dataclasses.asdict``; other keys are ignored.
+
+        Values that ``provenance`` never has raise ``ValueError``: exports write them as they are.
+        """
+        if not isinstance(values, dict):
+            raise ValueError("the provenance is no object")
         known = {one.name: values[one.name] for one in fields(cls) if one.name in values}
         if "vectors" in known:
             first, second = known["vectors"]
-            known["vectors"] = (str(first), str(second))
+            known["vectors"] = (_plain_text("vectors", first), _plain_text("vectors", second))
+        for name in known.keys() & {"source", "target", "method", "date", "tool", "version"}:
+            known[name] = _plain_text(name, known[name])
+        for side in known.keys() & {"source", "target"}:
+            known[side] = known[side] and validate_tag(known[side])
+        if (date := known.get("date")) and not _DATE.fullmatch(date):
+            raise ValueError(f"date is {date!r}; expected one such as 2026-01-31")
+        seeds = known.get("seeds", 0)
+        if type(seeds) is not int or seeds < 0:
+            raise ValueError("seeds is no number of seeds")
         return cls(**known)
+
+
+def _plain_text(name: str, value: Any) -> str:
+    if not isinstance(value, str) or _CONTROL.search(value):
+        raise ValueError(f"{name} of the provenance is no text of one line")
+    return value
 
 
 class Dictionary:
@@ -204,9 +249,12 @@ class Dictionary:
         return found
 
     def reverse(self) -> Dictionary:
-        """The same pairs from target to source, in order of the target words' appearance."""
+        """The same pairs from target to source, in order of the target words' appearance.
+
+        A correction becomes an accepted pair, and the target that it replaces a rejected one.
+        """
         grouped: dict[str, list[Entry]] = {}
-        for entry in self.entries:
+        for entry in self._settled():
             grouped.setdefault(entry.target, []).append(entry.reverse())
         ranked = (
             replace(entry, rank=rank)
@@ -214,6 +262,17 @@ class Dictionary:
             for rank, entry in enumerate(group, start=1)
         )
         return Dictionary(ranked, self.about.reverse())
+
+    def _settled(self) -> Iterable[Entry]:
+        """The entries; of a reviewed dictionary every pair once, with what was decided on it."""
+        if not self.is_reviewed:
+            return self.entries
+        found: dict[tuple[str, str], Entry] = {}
+        for entry in (settled for one in self.entries for settled in one.settled()):
+            pair = entry.source, entry.target
+            if pair not in found or (entry.verdict and not found[pair].is_accepted):
+                found[pair] = entry
+        return found.values()
 
     @property
     def is_reviewed(self) -> bool:
@@ -272,7 +331,8 @@ class Dictionary:
         """Write the dictionary.
 
         ``format``: one of ``blicer.formats.FORMATS``; by default the file's ending says.
-        ``review``: tables get columns for an editor (``REVIEW``), which ``load`` reads back.
+        ``review``: tables get columns for an editor (``REVIEW``), which ``load`` reads back. Other
+        formats have corrections in the place of the targets, and no rejected pairs.
         """
         path = Path(path)
         name = formats.check_output(path, format)
@@ -280,9 +340,25 @@ class Dictionary:
             raise InputError(
                 f"{name} has no columns for an editor; there are {', '.join(formats.REVIEWED)}"
             )
-        options = {"review": review or self.is_reviewed} if name in formats.REVIEWED else {}
         check_writable(path)
-        formats.writer(name)(path, self, **options)
+        if name in formats.REVIEWED:
+            formats.writer(name)(path, self, review=review or self.is_reviewed)
+        else:
+            formats.writer(name)(path, self._decided(path, name))
+
+    def _decided(self, path: Path, name: str) -> Dictionary:
+        """What a format without columns for an editor holds; what changes is noted."""
+        if not self.is_reviewed:
+            return self
+        corrected = sum(bool(one.correction) and one.correction != one.target for one in self)
+        kept = list(self._settled())
+        if name not in formats.SHOWS_REJECTED:
+            kept = [one for one in kept if not one.is_rejected]
+            if rejected := sum(one.is_rejected and not one.correction for one in self):
+                note(f"{path}: {rejected:,} rejected entries left out")
+        if corrected:
+            note(f"{path}: {corrected:,} targets replaced by their corrections")
+        return self.of(kept)
 
     @classmethod
     def load(cls, path: str | Path, format: str | None = None) -> Dictionary:

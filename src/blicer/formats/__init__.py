@@ -63,6 +63,8 @@ FORMATS: dict[str, Format] = {
     "epub": Format("apps:write_ebook", (".epub", ".mobi"), _EPUB),
 }
 REVIEWED = ("tsv", "csv", "jsonl", "parquet", "xlsx")
+# Others hold no rejected entries. TMX and LIFT could hold a verdict, but no program looks at it.
+SHOWS_REJECTED = ("tbx",)
 
 
 def check_output(path: Path, given: str | None = None) -> str:

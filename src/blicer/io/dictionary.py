@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
+from itertools import chain, islice
 from pathlib import Path
 
 from blicer.errors import FileError, InputError
@@ -23,6 +24,8 @@ _SOURCE_TITLES = "source src from word words lemma term headword entry query wor
 _TARGET_TITLES = "target tgt trg to translation translations gloss word2 l2"
 _SEVERAL_WORDS = re.compile(r"[^\d\s]\s*[;|/,]\s*\S")  # but not "1,000" or "1/2"
 _FORMULA = "=+-@\t\r"  # first characters with which a spreadsheet may take a cell for a formula
+_SAMPLE_LINES = 5000  # that tell the delimiter
+MOST_LINES = 20_000_000
 Pair = tuple[str, str]
 
 
@@ -32,37 +35,42 @@ def read_dictionary(
     """The pairs of a file, as often as listed, and the report. Arguments as ``Lexicon.load``."""
     path = Path(path)
     report = LoadReport()
-    content = list(_content_lines(read_text(path, encoding), report))
-    if not content:
+    text = read_text(path, encoding)
+    # Lines are read again where they are needed: a list of them takes ten times the file.
+    start = list(islice(content_lines(text), _SAMPLE_LINES))
+    if not start:
         raise FileError(path, "has no word pairs (it is empty, or holds only comments)")
-    if content[0][1].startswith('{"'):
+    if start[0][1].startswith('{"'):
         raise FileError(path, "is JSON; expected a pair a line, with a tab between the words")
-    delimiter = _detect_delimiter([text for _, text in content], path.suffix.lower())
+    delimiter = _detect_delimiter([line for _, line in start], path.suffix.lower())
     report.format = _NAMES[delimiter]
 
     # In a tab-separated file quotes are part of a word (MUSE has such words), unless every cell is
     # quoted.
-    cells = (cell for _, text in content for cell in text.split("\t"))
+    cells = (cell for _, line in content_lines(text) for cell in line.split("\t"))
     quoted = all(len(cell) >= 2 and cell[0] == cell[-1] == '"' for cell in cells)
-    rows = []
-    for number, text in content:
+
+    def row(number: int, line: str) -> list[str]:
         try:
-            rows.append(_split(text, delimiter, quoted=quoted))
+            return _split(line, delimiter, quoted=quoted)
         except InputError as error:
             raise FileError(path, str(error), line=number) from error
-    skipped = 1 if _first_is_header(rows) else 0
-    if skipped:
-        report.count("header", f"line {content[0][0]} ({_short(content[0][1])})")
+
+    lines = content_lines(text, report)
+    if _first_is_header(row(number, line) for number, line in content_lines(text)):
+        number, line = next(lines)
+        report.count("header", f"line {number} ({_short(line)})")
     pairs: Counter[Pair] = Counter()
-    for (number, text), row in zip(content[skipped:], rows[skipped:], strict=True):
+    for number, line in lines:
+        found = row(number, line)
         try:
-            source, target = _source_and_target(row, delimiter)
+            source, target = _source_and_target(found, delimiter)
         except InputError as error:
-            report.count("unreadable", f"line {number} ({error}: {_short(text)})")
+            report.count("unreadable", f"line {number} ({error}: {_short(line)})")
             continue
         pair = (source.lower(), target.lower()) if lowercase else (source, target)
-        if any(row[2:]):
-            report.count("extra_column", _short(next(filter(None, row[2:]))))
+        if any(found[2:]):
+            report.count("extra_column", _short(next(filter(None, found[2:]))))
         if _SEVERAL_WORDS.search(target):
             report.count("separator", _short(target))
         if pair in pairs:
@@ -80,16 +88,33 @@ def _short(text: str) -> str:
     return repr(text if len(text) <= 60 else text[:57] + "...")
 
 
-def _content_lines(text: str, report: LoadReport) -> Iterator[tuple[int, str]]:
-    """Number and text of every line that is neither blank nor a comment.
+def _line_end(text: str) -> str:
+    return "\n" if "\n" in text else "\r"
+
+
+def count_lines(text: str) -> int:
+    return text.count(_line_end(text)) + 1
+
+
+def text_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Number and text of every line, without its end, one at a time.
 
     ``str.splitlines`` would also split at U+0085 and U+2028, which occur inside words.
     """
-    lines = text.split("\n" if "\n" in text else "\r")
-    if lines[-1] == "":
-        lines.pop()
-    for number, line in enumerate(lines, start=1):
-        line = line.removesuffix("\r")
+    end = _line_end(text)
+    start = number = 0
+    while start < len(text):
+        stop = text.find(end, start)
+        stop = len(text) if stop < 0 else stop
+        number += 1
+        yield number, text[start:stop].removesuffix("\r")
+        start = stop + 1
+
+
+def content_lines(text: str, report: LoadReport | None = None) -> Iterator[tuple[int, str]]:
+    """Number and text of every line that is neither blank nor a comment."""
+    report = LoadReport() if report is None else report
+    for number, line in text_lines(text):
         if not line.strip(" \t"):
             report.count("blank")
         elif line.startswith("#"):
@@ -100,7 +125,6 @@ def _content_lines(text: str, report: LoadReport) -> Iterator[tuple[int, str]]:
 
 def _detect_delimiter(lines: list[str], suffix: str) -> str:
     """A tab if half of the lines have one, else the delimiter of most lines, else a space."""
-    lines = lines[:5000]
     half = len(lines) / 2
     if sum("\t" in line for line in lines) >= half:
         return "\t"
@@ -151,12 +175,13 @@ def _language_names() -> set[str]:
     return {name.lower() for name in Locale("en").languages.values()}
 
 
-def _first_is_header(rows: list[list[str]]) -> bool:
-    first, *rest = rows
+def _first_is_header(rows: Iterator[list[str]]) -> bool:
+    first, second = next(rows), list(islice(rows, 2))
+    if looks_like_header(*first[:2]):
+        return True
     # A third column of scores below a title.
-    scores = len(rest) > 1 and all(len(cells) > 2 and is_number(cells[2]) for cells in rest)
-    titled = scores and len(first) > 2 and not is_number(first[2])
-    return titled or looks_like_header(*first[:2])
+    titled = len(first) > 2 and not is_number(first[2]) and len(second) > 1
+    return titled and all(len(one) > 2 and is_number(one[2]) for one in chain(second, rows))
 
 
 def _source_and_target(cells: list[str], delimiter: str) -> Pair:
@@ -210,6 +235,10 @@ def read_text(path: Path, encoding: str | None) -> str:
         problem = f"byte 0x{data[error.start]:02X} is not {encoding or 'UTF-8'}: name its encoding"
         rather = "(--encoding latin-1, encoding='latin-1'), or convert it"
         raise FileError(path, f"{problem} {rather}", line=line) from error
+    if (lines := count_lines(text)) > MOST_LINES:
+        raise FileError(
+            path, f"has {lines:,} lines; expected a dictionary of {MOST_LINES:,} at most"
+        )
     if "\0" in text:
         raise FileError(path, "holds zero bytes: it is UTF-16, or no text file")
     return text
