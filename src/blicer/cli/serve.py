@@ -50,13 +50,12 @@ def serve(
         raise InputError("--token is empty or not ASCII; expected letters and digits")
     if token is None and not is_loopback(host):
         raise InputError(f"--host {host} lets other machines in: give a --token for them")
-    from blicer.serve.learning import recover
-    from blicer.translator import read_translator
+    from blicer.serve.learning import check_translator, recover
 
-    recover(translator)
-    read_translator(translator)  # says now, before there is a store, if it is none
+    check_translator(translator)  # before there is a store beside it
     store = Store(decisions or beside(translator, "decisions.sqlite"))
     try:
+        recover(translator)
         from blicer.serve import app as served
         from blicer.serve.lookup import Lookup
 
