@@ -28,6 +28,7 @@ from blicer.files import (
     cache_folder,
     check_replaceable,
     file_sha256,
+    locked,
     read_json,
     write_json,
     write_marker,
@@ -43,6 +44,7 @@ OURS = Path(__file__).parent / INDEX
 LARGEST_INDEX = 10_000_000  # bytes
 LARGEST_ENTRY = 20_000_000_000
 MOST_FILES = 1_000
+WAIT_FOR_INDEX = 30.0  # seconds, while other entries are added to it
 _NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,99}", re.ASCII)
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -120,15 +122,16 @@ class Index:
             raise InputError(f"{self.place} has no {name!r}; it has {known}")
         entry = self.entries[name]
         marker = "translator.json" if entry.kind == "translator" else ENTRY
-        check_replaceable(output, marker, f"a {entry.kind} that was fetched")
-        with atomic_folder(output) as folder:
-            for one in entry.files:
-                target = folder / one.path
-                target.parent.mkdir(parents=True, exist_ok=True)
-                if self.is_remote:
-                    self._download(entry, one, target)
-                else:
-                    self._copy(Path(self.place).parent / name / one.path, one, target)
+        with locked(output):
+            check_replaceable(output, marker, f"a {entry.kind} that was fetched")
+            with atomic_folder(output) as folder:
+                for one in entry.files:
+                    target = folder / one.path
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    if self.is_remote:
+                        self._download(entry, one, target)
+                    else:
+                        self._copy(Path(self.place).parent / name / one.path, one, target)
         return entry
 
     def _copy(self, source: Path, one: Published, target: Path) -> None:
@@ -211,10 +214,29 @@ def publish(
         facts = _dictionary_facts(source, languages)
     else:
         raise FileError(source, f"is {kind}; expected a translator or a dictionary")
+    _listed(index)  # says now if it is none
+    with locked(output):
+        entry = _write_entry(source, output, kind, facts, licence, about)
+        with locked(index, WAIT_FOR_INDEX):
+            entries = _listed(index) | {entry.name: asdict(entry)}
+            write_json(
+                index, {"format": FORMAT, "version": VERSION, "entries": list(entries.values())}
+            )
+    return entry
+
+
+def _listed(index: Path) -> dict[str, dict[str, Any]]:
+    """What an index lists by name; nothing if there is none."""
+    entries = Index(index).entries.values() if index.exists() else ()
+    return {one.name: asdict(one) for one in entries}
+
+
+def _write_entry(
+    source: Path, output: Path, kind: str, facts: Mapping[str, Any], licence: str, about: str
+) -> Entry:
+    """Write the folder of an entry."""
     marker = "translator.json" if kind == "translator" else ENTRY
     check_replaceable(output, marker, "an entry")
-    published = Index(index).entries.values() if index.exists() else ()
-    known = {one.name: asdict(one) for one in published}
     about = about or f"{facts['title']}, made with blicer"
     with atomic_folder(output) as folder:
         if kind == "translator":
@@ -236,12 +258,9 @@ def publish(
         values = {"name": output.name, "kind": kind, "languages": facts["languages"]}
         values |= {"licence": licence, "about": about, "files": [asdict(one) for one in files]}
         try:
-            entry = Entry.from_dict(values)
+            return Entry.from_dict(values)
         except ValueError as error:
             raise FileError(source, f"cannot be published ({error})") from error
-    entries = {**known, entry.name: {**values, "languages": list(entry.languages)}}
-    write_json(index, {"format": FORMAT, "version": VERSION, "entries": list(entries.values())})
-    return entry
 
 
 def _rewrite(folder: Path, marker: str) -> None:
