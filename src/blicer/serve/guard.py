@@ -11,6 +11,7 @@ import asyncio
 import hmac
 import ipaddress
 import json
+import re
 import socket
 import time
 from collections import Counter, defaultdict
@@ -112,12 +113,12 @@ class Guard:
             ):
                 raise Refused(401, "this server asks for its token: Authorization: Bearer TOKEN")
         length = headers.get("content-length", "0")
-        if not length.isdigit() or int(length) > MOST_BYTES:
+        if not re.fullmatch("[0-9]{1,15}", length) or int(length) > MOST_BYTES:
             raise Refused(413, f"the request has more than {MOST_BYTES >> 20} MB")
         if scope["method"] in ("GET", "HEAD", "OPTIONS"):
             return
         origin = headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+        if origin is not None and _place(origin) != host.lower():
             raise Refused(403, f"requests from {origin[:100]!r} are refused: another origin")
         if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
             raise Refused(403, "requests from other sites are refused")
@@ -138,6 +139,14 @@ class Guard:
         except ValueError:
             return False
         return True
+
+
+def _place(origin: str) -> str:
+    """Host and port of an Origin; nothing if it is none."""
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
+        return ""
 
 
 def _limited(receive: Receive) -> Receive:
