@@ -156,6 +156,8 @@ def test_other_bytes_are_refused(zoo: Path, server: str, tmp_path: Path, remote:
         {"languages": ["en"]},
         {"languages": "en-fr"},
         {"licence": None},
+        {"kind": "\x1b[2Jtranslator"},
+        {"files": [{"path": "x", "size": float("inf"), "sha256": "0" * 64}]},
     ],
 )
 def test_an_index_is_not_trusted(zoo: Path, change: dict[str, Any]) -> None:
@@ -171,6 +173,30 @@ def test_what_is_no_index(tmp_path: Path, text: str) -> None:
     (tmp_path / "index.json").write_text(text)
     with pytest.raises(FileError, match=r"index\.json: is not"):
         Index(tmp_path)
+
+
+def test_an_index_that_is_nested_too_deep(zoo: Path, server: str) -> None:
+    (zoo / "index.json").write_text("[" * 200_000)
+    for place in (zoo, server):
+        with pytest.raises(BlicerError, match=r"index\.json: is not JSON .*nested too deep"):
+            Index(place)
+
+
+@pytest.mark.parametrize("url", ["http://[::1/index.json", "http://127.0.0.1:9/é.json"])
+def test_an_address_that_is_none(url: str) -> None:
+    with pytest.raises(DownloadError, match="cannot be asked for"):
+        Index(url)
+
+
+def test_no_index_steers_the_terminal(zoo: Path, tmp_path: Path) -> None:
+    values = json.loads((zoo / "index.json").read_text())
+    values["entries"][1] |= {"licence": "\x1b[31mCC0\nx", "about": "\x9b2J [/b] \u202e"}
+    (zoo / "index.json").write_text(json.dumps(values))
+    for command in (["list"], ["get", "words", "-o", str(tmp_path / "got")]):
+        done = CliRunner().invoke(app, ["pretrained", *command, "--index", str(zoo)])
+        assert done.exit_code == 0
+        assert not set("\x1b\x9b\u202e") & set(done.stdout)
+        assert "\\x1b[31mCC0 x" in done.stdout
 
 
 def test_an_index_has_a_largest_size(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,10 +236,10 @@ def test_six_publishers_at_once_are_all_listed(tmp_path: Path) -> None:
     words, zoo = tmp_path / "words.tsv", tmp_path / "zoo"
     words.write_text("cat\tchat\n")
     code = "from blicer.cli import main; main()"
+    named = ("--licence", "CC0-1.0", "--languages", "en-fr")
     running = [
         subprocess.Popen(
-            [sys.executable, "-c", code, "publish", *map(str, (words, "-o", zoo / f"e{number}"))]
-            + "--licence CC0-1.0 --languages en-fr".split(),
+            [sys.executable, "-c", code, "publish", words, "-o", zoo / f"e{number}", *named],
         )
         for number in range(6)
     ]
