@@ -27,9 +27,11 @@ from blicer.align import RCSLS, Contrastive, Procrustes
 from blicer.align.space import Space
 from blicer.calibration import Calibration
 from blicer.cli import Terminated
+from blicer.config import part_of
 from blicer.crossencoder.model import Reranker
 from blicer.embeddings import Embeddings
 from blicer.errors import BlicerError, FileError, InputError
+from blicer.files import check_writable
 from blicer.io.dictionary import read_dictionary
 from blicer.io.streams import Stream
 from blicer.lexicon import Lexicon
@@ -395,6 +397,21 @@ def test_a_full_disk_names_the_place_that_was_asked_for(
     with pytest.raises(FileError, match=rf"{tmp_path}/out/\w+.safetensors: cannot be written"):
         small_translator().space.save(tmp_path / "out")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_link_to_itself_is_a_sentence(tmp_path: Path) -> None:
+    loop = tmp_path / "loop"
+    loop.symlink_to("loop")
+    with pytest.raises(FileError, match="is a link to itself"):
+        check_writable(loop)
+    with pytest.raises(FileError, match="cannot be written"):
+        check_writable(loop / "inside")
+
+
+@pytest.mark.parametrize("shard", ["1/" + "9" * 5_000, "9" * 5_000 + "/1", "2/1", "0/1"])
+def test_shards_that_are_none(shard: str) -> None:
+    with pytest.raises(InputError, match="expected I/N"):
+        part_of(10, shard)
 
 
 # -- interrupts ------------------------------------------------------------------------------------

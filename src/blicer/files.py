@@ -271,8 +271,10 @@ def check_writable(path: str | Path) -> None:
     path = followed(path)
     if is_special(path):
         return
-    if path.resolve() == Path.cwd():
+    if Path(os.path.realpath(path)) == Path.cwd():
         raise FileError(path, "is the folder that this runs in; name another one")
+    if path.is_symlink():  # ``followed`` came to no end
+        raise FileError(path, "is a link to itself")
     with _writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=path.parent).close()
