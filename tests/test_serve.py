@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -17,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import uvicorn
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
@@ -437,6 +440,39 @@ def test_what_is_not_text(client: TestClient, text: str) -> None:
         answer = client.post(path, content=json.dumps(body), headers=sent)
         assert answer.status_code == 422, path
     assert client.get("/decisions").json()["total"] == 0
+
+
+def test_requests_that_do_not_come_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No byte, half a request, half a second one; an answer may take longer."""
+    monkeypatch.setattr("blicer.serve.guard.MOST_SECONDS", 0.5)
+
+    async def slow(scope: Any, _: Any, send: Any) -> None:
+        await asyncio.sleep(1.5 if scope["path"] == "/slow" else 0)
+        length = [(b"content-length", b"2")]
+        await send({"type": "http.response.start", "status": 200, "headers": length})
+        await send({"type": "http.response.body", "body": b"ok"})
+
+    listening = served.listen("127.0.0.1", 0)
+    server = uvicorn.Server(uvicorn.Config(slow, lifespan="off", **served.SETTINGS))
+    thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
+    thread.start()
+    wait_for(lambda: server.started)
+    half = b"GET /%s HTTP/1.1\r\nHost: localhost\r\n"
+    for begun in (b"", half % b"", half % b"slow" + b"\r\n"):
+        with socket.create_connection(listening.getsockname(), timeout=30) as client:
+            client.sendall(begun)
+            if begun.endswith(b"\r\n\r\n"):
+                answer = b""
+                while not answer.endswith(b"ok"):
+                    part = client.recv(1000)
+                    assert part, answer
+                    answer += part
+                client.sendall(half % b"")
+            assert client.recv(1000) == b""  # closed
+    wait_for(lambda: not server.server_state.connections)
+    server.should_exit = True
+    thread.join()
+    listening.close()
 
 
 def test_pages_that_are_not_there(client: TestClient) -> None:

@@ -66,15 +66,7 @@ def serve(
             )
             note(f"decisions: {store.path} ({len(store)} so far)")
             note(f"open {served.address(listening, token)} (ctrl-C stops)")
-            config = uvicorn.Config(
-                web,
-                log_level="warning",
-                access_log=False,
-                server_header=False,
-                timeout_keep_alive=30,
-                timeout_graceful_shutdown=5,
-                limit_concurrency=1_000,
-            )
+            config = uvicorn.Config(web, **served.SETTINGS)
             # uvicorn shuts down cleanly, then raises the signal that ended it once more.
             signal.signal(signal.SIGTERM, signal.default_int_handler)
             with suppress(KeyboardInterrupt):

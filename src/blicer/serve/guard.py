@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 MOST_BYTES = 4 << 20
 MOST_SECONDS = 60.0  # to receive a request
@@ -168,6 +169,36 @@ def _limited(receive: Receive) -> Receive:
         return message
 
     return limited
+
+
+class PunctualProtocol(H11Protocol):
+    """Closes a connection whose next request does not have its headers after ``MOST_SECONDS``.
+
+    uvicorn itself waits for ever for a request that has begun, and such connections count towards
+    its limit. It closes connections between two requests (``timeout_keep_alive``).
+    """
+
+    _closing: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._closing = self.loop.call_later(MOST_SECONDS, transport.close)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.cycle is not None and not self.cycle.response_complete:  # a request is there
+            self._keep_open()
+        elif self._closing is None:
+            self._closing = self.loop.call_later(MOST_SECONDS, self.transport.close)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._keep_open()
+        super().connection_lost(exc)
+
+    def _keep_open(self) -> None:
+        if self._closing is not None:
+            self._closing.cancel()
+            self._closing = None
 
 
 async def _refuse(refused: Refused, send: Send) -> None:
