@@ -414,6 +414,45 @@ def test_shards_that_are_none(shard: str) -> None:
         part_of(10, shard)
 
 
+@pytest.mark.parametrize("command", [["config"], ["--help"], ["data", "list"]])
+def test_a_closed_output_is_a_sentence(command: list[str]) -> None:
+    shell = ["sh", "-c", 'exec "$@" >&-', "sh", *PROGRAM, *command]
+    done = subprocess.run(shell, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 1
+    assert done.stderr == "blicer: standard output is closed: send it to a file, or to /dev/null\n"
+
+
+def test_a_closed_output_is_no_file_of_ours(tmp_path: Path) -> None:
+    """The next file that is opened would get its number, and what was meant for the terminal."""
+    (tmp_path / "d.tsv").write_text("cat\tchat\n")
+    export = ["export", str(tmp_path / "d.tsv"), "-o", "-"]
+    for closed in (">&-", ">&- 2>&-", "<&- >&-"):
+        shell = ["sh", "-c", f'exec "$@" {closed}', "sh", *PROGRAM, *export]
+        done = subprocess.run(shell, stderr=subprocess.PIPE, text=True)
+        assert done.returncode == 1
+        assert "Traceback" not in done.stderr
+    assert (tmp_path / "d.tsv").read_text() == "cat\tchat\n"
+
+
+def test_a_closed_input_is_empty(tmp_path: Path) -> None:
+    small_translator().save(tmp_path / "t")
+    shell = ["sh", "-c", 'exec "$@" <&-', "sh", *PROGRAM, "translate", str(tmp_path / "t")]
+    done = subprocess.run(shell, capture_output=True, text=True)
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize("error", ["MemoryError()", "RecursionError('maximum')"])
+def test_the_last_resort_is_a_sentence(error: str) -> None:
+    code = f"import blicer.cli\ndef boom(): raise {error}\nblicer.cli.app = boom\n"
+    done = subprocess.run(
+        [sys.executable, "-c", code + "blicer.cli.main()"], capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("blicer: ")
+    assert done.stderr.count("\n") == 1
+
+
 # -- interrupts ------------------------------------------------------------------------------------
 
 
