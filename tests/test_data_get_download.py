@@ -10,6 +10,7 @@ import ssl
 import tempfile
 import time
 import urllib.request
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
@@ -182,6 +183,36 @@ def test_busy_server_is_asked_again_when_it_says(site: Site, tmp_path: Path) -> 
     site.refusals = [(503, {}), (429, {"Retry-After": "7"}), (500, {"Retry-After": "9999"})]
     assert fetch(site, tmp_path) == BODY
     assert site.waits == [1, 7, 60]
+
+
+@pytest.mark.parametrize("number", ["\u00b2", "9" * 5_000])
+def test_numbers_that_are_none_are_ignored(site: Site, tmp_path: Path, number: str) -> None:
+    site.refusals = [(503, {"Retry-After": number})]
+    site.length, site.headers = False, {"Content-Length": number}
+    assert fetch(site, tmp_path) == BODY
+    assert site.waits == [1]
+
+
+@pytest.mark.parametrize("to", ["http://[::1", "http://127.0.0.1:x/"])
+def test_a_redirect_to_no_address(site: Site, tmp_path: Path, to: str) -> None:
+    site.redirects[PATH] = to
+    with pytest.raises(DownloadError, match="cannot be asked for"):
+        fetch(site, tmp_path)
+
+
+def test_archives_that_cannot_be_unpacked(tmp_path: Path) -> None:
+    archive = tmp_path / "a.zip"
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_LZMA) as made:
+        made.writestr("en-fr.txt", BODY)
+    whole = archive.read_bytes()
+    no_filter = whole.replace(whole[39:48], b"\x09\x04\x05\x00" + b"\xff" * 5, 1)
+    with zipfile.ZipFile(archive, "w") as made:
+        made.writestr("é.txt", b"")
+    no_name = archive.read_bytes().replace("é".encode(), b"\xff\xff")
+    for damaged in (no_filter, no_name):
+        archive.write_bytes(damaged)
+        with pytest.raises(FileError, match="cannot be unpacked"):
+            download.extract(archive, tmp_path / "en-fr.txt")
 
 
 def test_gives_up_after_as_many_attempts_as_told(site: Site, tmp_path: Path) -> None:

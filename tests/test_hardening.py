@@ -27,9 +27,11 @@ from blicer.align import RCSLS, Contrastive, Procrustes
 from blicer.align.space import Space
 from blicer.calibration import Calibration
 from blicer.cli import Terminated
+from blicer.config import part_of
 from blicer.crossencoder.model import Reranker
 from blicer.embeddings import Embeddings
 from blicer.errors import BlicerError, FileError, InputError
+from blicer.files import check_writable
 from blicer.io.dictionary import read_dictionary
 from blicer.io.streams import Stream
 from blicer.lexicon import Lexicon
@@ -395,6 +397,60 @@ def test_a_full_disk_names_the_place_that_was_asked_for(
     with pytest.raises(FileError, match=rf"{tmp_path}/out/\w+.safetensors: cannot be written"):
         small_translator().space.save(tmp_path / "out")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_link_to_itself_is_a_sentence(tmp_path: Path) -> None:
+    loop = tmp_path / "loop"
+    loop.symlink_to("loop")
+    with pytest.raises(FileError, match="is a link to itself"):
+        check_writable(loop)
+    with pytest.raises(FileError, match="cannot be written"):
+        check_writable(loop / "inside")
+
+
+@pytest.mark.parametrize("shard", ["1/" + "9" * 5_000, "9" * 5_000 + "/1", "2/1", "0/1"])
+def test_shards_that_are_none(shard: str) -> None:
+    with pytest.raises(InputError, match="expected I/N"):
+        part_of(10, shard)
+
+
+@pytest.mark.parametrize("command", [["config"], ["--help"], ["data", "list"]])
+def test_a_closed_output_is_a_sentence(command: list[str]) -> None:
+    shell = ["sh", "-c", 'exec "$@" >&-', "sh", *PROGRAM, *command]
+    done = subprocess.run(shell, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 1
+    assert done.stderr == "blicer: standard output is closed: send it to a file, or to /dev/null\n"
+
+
+def test_a_closed_output_is_no_file_of_ours(tmp_path: Path) -> None:
+    """The next file that is opened would get its number, and what was meant for the terminal."""
+    (tmp_path / "d.tsv").write_text("cat\tchat\n")
+    export = ["export", str(tmp_path / "d.tsv"), "-o", "-"]
+    for closed in (">&-", ">&- 2>&-", "<&- >&-"):
+        shell = ["sh", "-c", f'exec "$@" {closed}', "sh", *PROGRAM, *export]
+        done = subprocess.run(shell, stderr=subprocess.PIPE, text=True)
+        assert done.returncode == 1
+        assert "Traceback" not in done.stderr
+    assert (tmp_path / "d.tsv").read_text() == "cat\tchat\n"
+
+
+def test_a_closed_input_is_empty(tmp_path: Path) -> None:
+    small_translator().save(tmp_path / "t")
+    shell = ["sh", "-c", 'exec "$@" <&-', "sh", *PROGRAM, "translate", str(tmp_path / "t")]
+    done = subprocess.run(shell, capture_output=True, text=True)
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize("error", ["MemoryError()", "RecursionError('maximum')"])
+def test_the_last_resort_is_a_sentence(error: str) -> None:
+    code = f"import blicer.cli\ndef boom(): raise {error}\nblicer.cli.app = boom\n"
+    done = subprocess.run(
+        [sys.executable, "-c", code + "blicer.cli.main()"], capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("blicer: ")
+    assert done.stderr.count("\n") == 1
 
 
 # -- interrupts ------------------------------------------------------------------------------------

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -20,6 +22,7 @@ from blicer.cli import app
 from blicer.download import DownloadError
 from blicer.embeddings import Embeddings
 from blicer.errors import BlicerError, FileError, InputError
+from blicer.files import locked
 from blicer.lexicon import Lexicon
 from blicer.mixing import CSLS, Mixture
 from blicer.pretrained import OURS, Index, publish
@@ -153,6 +156,8 @@ def test_other_bytes_are_refused(zoo: Path, server: str, tmp_path: Path, remote:
         {"languages": ["en"]},
         {"languages": "en-fr"},
         {"licence": None},
+        {"kind": "\x1b[2Jtranslator"},
+        {"files": [{"path": "x", "size": float("inf"), "sha256": "0" * 64}]},
     ],
 )
 def test_an_index_is_not_trusted(zoo: Path, change: dict[str, Any]) -> None:
@@ -168,6 +173,30 @@ def test_what_is_no_index(tmp_path: Path, text: str) -> None:
     (tmp_path / "index.json").write_text(text)
     with pytest.raises(FileError, match=r"index\.json: is not"):
         Index(tmp_path)
+
+
+def test_an_index_that_is_nested_too_deep(zoo: Path, server: str) -> None:
+    (zoo / "index.json").write_text("[" * 200_000)
+    for place in (zoo, server):
+        with pytest.raises(BlicerError, match=r"index\.json: is not JSON .*nested too deep"):
+            Index(place)
+
+
+@pytest.mark.parametrize("url", ["http://[::1/index.json", "http://127.0.0.1:9/é.json"])
+def test_an_address_that_is_none(url: str) -> None:
+    with pytest.raises(DownloadError, match="cannot be asked for"):
+        Index(url)
+
+
+def test_no_index_steers_the_terminal(zoo: Path, tmp_path: Path) -> None:
+    values = json.loads((zoo / "index.json").read_text())
+    values["entries"][1] |= {"licence": "\x1b[31mCC0\nx", "about": "\x9b2J [/b] \u202e"}
+    (zoo / "index.json").write_text(json.dumps(values))
+    for command in (["list"], ["get", "words", "-o", str(tmp_path / "got")]):
+        done = CliRunner().invoke(app, ["pretrained", *command, "--index", str(zoo)])
+        assert done.exit_code == 0
+        assert not set("\x1b\x9b\u202e") & set(done.stdout)
+        assert "\\x1b[31mCC0 x" in done.stdout
 
 
 def test_an_index_has_a_largest_size(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,6 +230,60 @@ def test_mistakes_of_a_publisher(translator: Path, tmp_path: Path) -> None:
         publish(translator, tmp_path / "zoo" / "x", licence="x", index=tmp_path / "index.json")
     with pytest.raises(InputError, match="has no 'nothing'"):
         Index(OURS).get("nothing", tmp_path / "out")
+
+
+def test_six_publishers_at_once_are_all_listed(tmp_path: Path) -> None:
+    words, zoo = tmp_path / "words.tsv", tmp_path / "zoo"
+    words.write_text("cat\tchat\n")
+    code = "from blicer.cli import main; main()"
+    named = ("--licence", "CC0-1.0", "--languages", "en-fr")
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, "publish", words, "-o", zoo / f"e{number}", *named],
+        )
+        for number in range(6)
+    ]
+    assert [one.wait(120) for one in running] == [0] * 6
+    assert set(Index(zoo).entries) == {f"e{number}" for number in range(6)}
+
+
+def test_an_index_that_another_holds_is_waited_for(zoo: Path, translator: Path) -> None:
+    published: list[Any] = []
+
+    def other() -> None:
+        published.append(publish(translator, zoo / "late", licence="x"))
+
+    thread = threading.Thread(target=other)
+    with locked(zoo / "index.json"):
+        thread.start()
+        thread.join(1.0)
+        assert thread.is_alive()
+        before = Index(zoo).entries
+    thread.join()
+    assert set(Index(zoo).entries) == {*before, "late"}
+
+
+@pytest.mark.parametrize("held", ["output", "index"])
+def test_what_another_process_writes_is_refused(
+    zoo: Path, translator: Path, monkeypatch: pytest.MonkeyPatch, held: str
+) -> None:
+    monkeypatch.setattr("blicer.pretrained.WAIT_FOR_INDEX", 0.1)
+    refused: list[str] = []
+
+    def other() -> None:
+        for call in (
+            lambda: publish(translator, zoo / "en-fr", licence="x"),
+            lambda: Index(zoo).get("en-fr", zoo / "en-fr"),
+        )[: 2 if held == "output" else 1]:
+            with pytest.raises(FileError, match="is being written by another") as caught:
+                call()
+            refused.append(str(caught.value))
+
+    thread = threading.Thread(target=other)
+    with locked(zoo / ("en-fr" if held == "output" else "index.json")):
+        thread.start()
+        thread.join()
+    assert len(refused) == (2 if held == "output" else 1)
 
 
 def test_the_first_entry_comes_with_the_package(tmp_path: Path) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -17,15 +19,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+import uvicorn
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
+from typer.testing import CliRunner
 
 from blicer import Config, Embeddings, Lexicon, Translator, train
+from blicer.cli import app as cli
+from blicer.errors import FileError
+from blicer.files import locked
 from blicer.serve import app as served
 from blicer.serve.client import Client
 from blicer.serve.guard import MOST_BYTES
-from blicer.serve.learning import recover
+from blicer.serve.learning import _delete, recover
 from blicer.serve.lookup import BACKGROUND, Completion, Lookup, RememberingTranslator, Worker
 from blicer.serve.store import Store, beside
 
@@ -374,6 +381,7 @@ def test_queues(client: TestClient, plain: Translator) -> None:
         ({"origin": "http://evil.example"}, 403),
         ({"origin": "http://127.0.0.1:9"}, 403),
         ({"origin": "null"}, 403),
+        ({"origin": "http://["}, 403),
         ({"sec-fetch-site": "cross-site"}, 403),
         ({"content-type": "text/plain"}, 415),
         ({"content-type": "application/x-www-form-urlencoded"}, 415),
@@ -432,6 +440,39 @@ def test_what_is_not_text(client: TestClient, text: str) -> None:
         answer = client.post(path, content=json.dumps(body), headers=sent)
         assert answer.status_code == 422, path
     assert client.get("/decisions").json()["total"] == 0
+
+
+def test_requests_that_do_not_come_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No byte, half a request, half a second one; an answer may take longer."""
+    monkeypatch.setattr("blicer.serve.guard.MOST_SECONDS", 0.5)
+
+    async def slow(scope: Any, _: Any, send: Any) -> None:
+        await asyncio.sleep(1.5 if scope["path"] == "/slow" else 0)
+        length = [(b"content-length", b"2")]
+        await send({"type": "http.response.start", "status": 200, "headers": length})
+        await send({"type": "http.response.body", "body": b"ok"})
+
+    listening = served.listen("127.0.0.1", 0)
+    server = uvicorn.Server(uvicorn.Config(slow, lifespan="off", **served.SETTINGS))
+    thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
+    thread.start()
+    wait_for(lambda: server.started)
+    half = b"GET /%s HTTP/1.1\r\nHost: localhost\r\n"
+    for begun in (b"", half % b"", half % b"slow" + b"\r\n"):
+        with socket.create_connection(listening.getsockname(), timeout=30) as client:
+            client.sendall(begun)
+            if begun.endswith(b"\r\n\r\n"):
+                answer = b""
+                while not answer.endswith(b"ok"):
+                    part = client.recv(1000)
+                    assert part, answer
+                    answer += part
+                client.sendall(half % b"")
+            assert client.recv(1000) == b""  # closed
+    wait_for(lambda: not server.server_state.connections)
+    server.should_exit = True
+    thread.join()
+    listening.close()
 
 
 def test_pages_that_are_not_there(client: TestClient) -> None:
@@ -589,6 +630,84 @@ def test_an_interrupted_exchange_is_finished(tmp_path: Path) -> None:
     shutil.rmtree(beside(folder, "learned"))
     recover(folder)
     assert not folder.exists()  # the user removed it
+
+
+def between_two_renames(folder: Path, place: Path) -> Path:
+    """A translator whose exchange for a new one is at its middle."""
+    own = place / "translator"
+    for ending in ("previous", "learned"):
+        shutil.copytree(folder, beside(own, ending))
+    return own
+
+
+def test_a_second_server_does_not_recover_from_the_first(folder: Path, tmp_path: Path) -> None:
+    """The first is exchanging folders: it holds the decisions, or at least the translator."""
+    own = between_two_renames(folder, tmp_path)
+    run = CliRunner().invoke
+    store = Store(beside(own, "decisions.sqlite"))
+    done = run(cli, ["serve", str(own), "--port", "0"])
+    assert isinstance(done.exception, FileError)
+    assert "in use by another blicer serve" in str(done.exception)
+    store.close()
+    refused: list[Any] = []
+
+    def other() -> None:  # a lock is a thread's own
+        done = run(cli, ["serve", str(own), "--decisions", str(tmp_path / "d.sqlite")])
+        refused.append(done.exception)
+
+    with locked(own):
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+    assert "is being written by another blicer" in str(refused[0])
+    assert not own.exists()
+    recover(own)
+    assert Translator.load(own).translate("s3").best == "t3"
+
+
+def test_without_a_translator_there_is_no_store(tmp_path: Path) -> None:
+    done = CliRunner().invoke(cli, ["serve", str(tmp_path / "nothing")])
+    assert "does not exist" in str(done.exception)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("ending", ["previous", "learned"])
+@pytest.mark.parametrize("is_file", [False, True])
+def test_folders_of_the_user_are_left_alone(
+    folder: Path, tmp_path: Path, ending: str, is_file: bool
+) -> None:
+    """Said before the training; and found after it if they came meanwhile."""
+    own = tmp_path / "translator"
+    shutil.copytree(folder, own)
+    theirs = beside(own, ending)
+    if not is_file:
+        theirs.mkdir()
+    mine = theirs if is_file else theirs / "thesis.txt"
+    mine.write_text("mine")
+    with TestClient(application(own, tmp_path / "d.sqlite"), base_url=HERE) as client:
+        assert not client.get("/learn").json()["can_go_back"]
+        decide(client, "s151", "of my own", "correct")
+        answer = client.post("/learn", json={})
+        assert answer.status_code == 400
+        assert str(theirs) in answer.json()["error"]
+        assert client.post("/learn/back", json={}).status_code == 400
+        with pytest.raises(FileError, match="left as it is"):
+            _delete(theirs)
+    assert mine.read_text() == "mine"
+    assert Translator.load(own).seeds == Translator.load(folder).seeds
+
+
+def test_a_translator_with_a_file_of_the_user_is_kept(folder: Path, tmp_path: Path) -> None:
+    own = tmp_path / "translator"
+    for place in (own, beside(own, "previous")):
+        shutil.copytree(folder, place)
+    (beside(own, "previous") / "notes.txt").write_text("mine")
+    with TestClient(application(own, tmp_path / "d.sqlite"), base_url=HERE) as client:
+        answer = client.post("/learn/back", json={})
+        assert "notes.txt" in answer.json()["error"]
+    (beside(own, "previous") / "notes.txt").unlink()
+    _delete(beside(own, "previous"))
+    assert not beside(own, "previous").exists()
 
 
 # -- the command ----------------------------------------------------------------------------------

@@ -113,6 +113,16 @@ def test_other_files_are_left_alone(tmp_path: Path) -> None:
         assert path.read_bytes() == content
 
 
+def test_an_event_that_undoes_nothing_is_a_sentence(path: Path) -> None:
+    Store(path).close()
+    file = sqlite3.connect(path)
+    file.execute("INSERT INTO events VALUES (7, 5, 'a', 'b', 'accept', 0, '', '', '')")
+    file.commit()
+    file.close()
+    with pytest.raises(FileError, match="event 7 undoes 5"):
+        Store(path)
+
+
 def test_undoing_what_does_not_stand(path: Path) -> None:
     store = Store(path)
     with pytest.raises(InputError):

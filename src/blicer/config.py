@@ -362,7 +362,7 @@ def part_of(count: int, shard: str) -> slice:
 
     The same count gives the same parts on every machine.
     """
-    match = re.fullmatch(r"\s*(\d+)\s*/\s*(\d+)\s*", shard)
+    match = re.fullmatch(r"\s*(\d{1,9})\s*/\s*(\d{1,9})\s*", shard)
     number, parts = (int(match[1]), int(match[2])) if match else (0, 0)
     if not 1 <= number <= parts:
         raise InputError(f"--shard is {shard!r}; expected I/N such as 1/4, 2/4, 3/4 or 4/4")

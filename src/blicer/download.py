@@ -10,9 +10,11 @@ from __future__ import annotations
 import errno
 import gzip
 import http.client
+import lzma
 import os
 import re
 import ssl
+import struct
 import urllib.error
 import zipfile
 import zlib
@@ -46,8 +48,14 @@ _ATTEMPTS_TO_CONNECT = 3
 _PIECE, _MEGABYTE = 1 << 16, 1_000_000
 _TEMPORARY = {408, 416, 425, 429, 500, 502, 503, 504}
 _ABSENT = {403, 404, 410}  # Amazon's storage answers 403 for files that do not exist
-_RANGE = re.compile(r"bytes (\d+)-\d+/(\d+)")
+_NUMBER = re.compile("[0-9]{1,15}")
+_RANGE = re.compile("bytes ([0-9]{1,15})-[0-9]+/([0-9]{1,15})")
 _CUT = b"\t"  # ends the first line if ``get`` left words out; ignored by readers of vectors
+# Broken, encrypted, of an unknown compression, or with a name that is not UTF-8.
+_BAD_ARCHIVE = (
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, RuntimeError),
+    *(NotImplementedError, ValueError),
+)
 _PAGES = (b"<!doctype", b"<html", b"<?xml")
 
 
@@ -128,17 +136,23 @@ def fetch(
             if error.code == 416:  # no bytes after the part
                 part.discard()
             asked = error.headers.get("Retry-After", "")
-            wait = float(asked) if asked.isdigit() else 0.0
+            wait = float(asked) if _NUMBER.fullmatch(asked) else 0.0
         except urllib.error.URLError as error:
             problem = f"no connection to {urlsplit(url).netloc} ({error.reason})"
             if not part.size:  # there may be no network: give up soon
                 allowed = min(attempts, _ATTEMPTS_TO_CONNECT)
+        except http.client.InvalidURL as error:
+            raise DownloadError(url, f"cannot be asked for ({error})") from error
         except (OSError, http.client.HTTPException) as error:
             if isinstance(error, BlockingIOError):
                 raise FileError(part.path, "is being filled by another process") from error
             if isinstance(error, OSError) and error.errno == errno.ENOSPC:
                 raise FileError(part.path, "cannot be written (the disk is full)") from error
             problem = f"the connection broke after {decimal(part.size)} ({error})"
+        except ValueError as error:  # of the address, or of the one that it leads to
+            if isinstance(error, InputError):
+                raise
+            raise DownloadError(url, f"cannot be asked for ({error})") from error
         if part.size > most:
             most, failures = part.size, 0
         failures += 1
@@ -189,7 +203,7 @@ def _attempt(url: str, part: Part, check: Check, timeout: float) -> None:
         else:
             start = 0
             length = sent.get("Content-Length", "")
-            part.begin(url, validator, int(length) if length.isdigit() else None)
+            part.begin(url, validator, int(length) if _NUMBER.fullmatch(length) else None)
         _receive(response, part, check, start)
 
 
@@ -297,8 +311,9 @@ def extract(archive: Path, target: Path) -> None:
             if same[0].file_size > _LARGEST_MEMBER:
                 raise FileError(archive, f"{target.name} in it is too large; not unpacked")
             content = opened.read(same[0])
-    # Broken, encrypted, or of an unknown compression.
-    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError) as error:
+    except FileError:
+        raise
+    except _BAD_ARCHIVE as error:
         raise FileError(archive, f"cannot be unpacked ({error}); delete it") from error
     with atomic_write(target, "wb") as file:
         file.write(content)

@@ -20,6 +20,7 @@ import shutil
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -69,8 +70,10 @@ def _open_mode(path: Path) -> None:
 
 
 @contextmanager
-def locked(path: str | Path) -> Iterator[None]:
+def locked(path: str | Path, wait: float = 0.0) -> Iterator[None]:
     """Lock ``path`` for this thread; raises ``FileError`` while the lock is held elsewhere.
+
+    ``wait``: seconds to wait for the other holder first.
 
     The lock is on the file ``.NAME.lock`` beside it and ends with the process, even if killed. It
     is reentrant.
@@ -83,6 +86,7 @@ def locked(path: str | Path) -> Iterator[None]:
         return
     with _writing(path):
         file.parent.mkdir(parents=True, exist_ok=True)
+        ends = time.monotonic() + wait
         while True:
             descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
             try:
@@ -90,6 +94,9 @@ def locked(path: str | Path) -> Iterator[None]:
             except OSError as error:
                 owner = os.read(descriptor, 20).decode("ascii", "replace").strip()
                 os.close(descriptor)
+                if time.monotonic() < ends:
+                    time.sleep(0.05)
+                    continue
                 who = f" (process {owner})" if owner.isdigit() else ""
                 raise FileError(
                     path,
@@ -264,8 +271,10 @@ def check_writable(path: str | Path) -> None:
     path = followed(path)
     if is_special(path):
         return
-    if path.resolve() == Path.cwd():
+    if Path(os.path.realpath(path)) == Path.cwd():
         raise FileError(path, "is the folder that this runs in; name another one")
+    if path.is_symlink():  # ``followed`` came to no end
+        raise FileError(path, "is a link to itself")
     with _writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=path.parent).close()

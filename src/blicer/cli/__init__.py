@@ -64,12 +64,24 @@ def _say_stopped(stopped: KeyboardInterrupt) -> None:
     sys.exit(EXIT_TERMINATED if isinstance(stopped, Terminated) else EXIT_INTERRUPTED)
 
 
+def _open_streams() -> None:
+    """Replace closed streams, whose numbers the next files would get; output must go somewhere."""
+    sys.stdin = sys.stdin or open(os.devnull)  # noqa: SIM115
+    if is_closed := sys.stdout is None:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
+    if is_closed:
+        print_error("standard output is closed: send it to a file, or to /dev/null")
+        sys.exit(EXIT_FAILURE)
+
+
 def main() -> None:
     """Run a command; ``BlicerError`` becomes a message and an exit code, without a traceback."""
     # torch's threads spin while they wait: with another busy process, training takes eight times as
     # long on two cores. torch reads this when it is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     gc.set_threshold(50_000)  # imports make a million objects that stay
+    _open_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # escape letters that the terminal cannot encode
             stream.reconfigure(errors="backslashreplace")
@@ -88,6 +100,12 @@ def main() -> None:
         if isinstance(ended.__context__, BrokenPipeError):
             sys.exit(0)  # the reader of our output (head, less) went away: not an error
         raise
+    except (MemoryError, RecursionError) as error:  # where nobody expected it
+        what = (
+            "memory is full" if isinstance(error, MemoryError) else "something is nested too deep"
+        )
+        print_error(f"{what} ({error})" if str(error) else what)
+        sys.exit(EXIT_FAILURE)
     except OSError as error:
         # Reading and writing files raises FileError; this is a stream, or the system.
         print_error(error)

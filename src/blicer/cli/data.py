@@ -14,7 +14,7 @@ from blicer.catalogue import COLLECTIONS, find_collection, short_size
 from blicer.cli import app, options, print_error
 from blicer.download import FAILED, FETCHED, THERE, Outcome, get
 from blicer.errors import EXIT_FAILURE, InputError
-from blicer.progress import note
+from blicer.progress import note, printable
 
 data = Typer(name="data", help="Get published dictionaries and vectors.", no_args_is_help=True)
 app.add_typer(data)
@@ -45,11 +45,11 @@ def get_data(
         facts = [decimal(outcome.size)] if outcome.problem is None else ["see below"]
         facts += [f"{outcome.words} words"] if outcome.words is not None else []
         facts += ["checksum right"] if outcome.verified else []
-        echo(f"{outcome.status:<14}{outcome.file}  ({', '.join(facts)})")
+        echo(printable(f"{outcome.status:<14}{outcome.file}  ({', '.join(facts)})"))
     count = Counter(outcome.status for outcome in outcomes)
     size = decimal(sum(outcome.size for outcome in outcomes if outcome.status == FETCHED))
     others = ", ".join(f"{status} {count[status]}" for status in (THERE, FAILED))
-    echo(f"{output}: {FETCHED} {count[FETCHED]} ({size}), {others}")
+    echo(printable(f"{output}: {FETCHED} {count[FETCHED]} ({size}), {others}"))
     for outcome in outcomes:
         if outcome.status == FAILED:
             print_error(outcome.problem)
@@ -106,7 +106,8 @@ def list_pretrained(index: IndexPlace = None, as_json: options.AsJson = False) -
     table = Table("name", "kind", "languages", "size", "licence", "about")
     for one in found:
         pair = "-".join(one.languages)
-        table.add_row(one.name, one.kind, pair, decimal(one.size), one.licence, one.about)
+        texts = (one.name, one.kind, pair, decimal(one.size), one.licence, one.about)
+        table.add_row(*map(_one_line, texts))
     options.echo_tables(table)
 
 
@@ -124,7 +125,8 @@ def get_pretrained(
 
     folder = output or Path(name)
     entry = Index(index or OURS).get(name, folder)
-    echo(f"{folder}: {entry.kind} {'-'.join(entry.languages)}, licence {entry.licence}")
+    pair = "-".join(entry.languages)
+    echo(_one_line(f"{folder}: {entry.kind} {pair}, licence {entry.licence}"))
     note(f"{folder / CARD} says what it is")
 
 
@@ -155,6 +157,11 @@ def publish(
         tags = (one, other)
     entry = make_entry(source, output, licence=licence, languages=tags, about=about)
     note(f"wrote {output} ({decimal(entry.size)}) and {output.parent / INDEX}")
+
+
+def _one_line(text: str) -> str:
+    """Text of somebody's index, without control characters and line ends."""
+    return printable(" ".join(text.split()))
 
 
 # -- the pair that comes with the package ----------------------------------------------------------

@@ -50,13 +50,12 @@ def serve(
         raise InputError("--token is empty or not ASCII; expected letters and digits")
     if token is None and not is_loopback(host):
         raise InputError(f"--host {host} lets other machines in: give a --token for them")
-    from blicer.serve.learning import recover
-    from blicer.translator import read_translator
+    from blicer.serve.learning import check_translator, recover
 
-    recover(translator)
-    read_translator(translator)  # says now, before there is a store, if it is none
+    check_translator(translator)  # before there is a store beside it
     store = Store(decisions or beside(translator, "decisions.sqlite"))
     try:
+        recover(translator)
         from blicer.serve import app as served
         from blicer.serve.lookup import Lookup
 
@@ -67,15 +66,7 @@ def serve(
             )
             note(f"decisions: {store.path} ({len(store)} so far)")
             note(f"open {served.address(listening, token)} (ctrl-C stops)")
-            config = uvicorn.Config(
-                web,
-                log_level="warning",
-                access_log=False,
-                server_header=False,
-                timeout_keep_alive=30,
-                timeout_graceful_shutdown=5,
-                limit_concurrency=1_000,
-            )
+            config = uvicorn.Config(web, **served.SETTINGS)
             # uvicorn shuts down cleanly, then raises the signal that ended it once more.
             signal.signal(signal.SIGTERM, signal.default_int_handler)
             with suppress(KeyboardInterrupt):

@@ -7,7 +7,7 @@ entries; no other files are fetched.
 
 from __future__ import annotations
 
-import json
+import os
 import re
 import shutil
 import tempfile
@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from blicer.download import DownloadError, Part, fetch
 from blicer.errors import FileError, InputError
@@ -28,6 +28,7 @@ from blicer.files import (
     cache_folder,
     check_replaceable,
     file_sha256,
+    locked,
     read_json,
     write_json,
     write_marker,
@@ -43,6 +44,8 @@ OURS = Path(__file__).parent / INDEX
 LARGEST_INDEX = 10_000_000  # bytes
 LARGEST_ENTRY = 20_000_000_000
 MOST_FILES = 1_000
+KINDS = ("translator", "dictionary")
+WAIT_FOR_INDEX = 30.0  # seconds, while other entries are added to it
 _NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,99}", re.ASCII)
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -78,6 +81,8 @@ class Entry:
         texts = {name: values[name] for name in ("name", "kind", "licence", "about")}
         if not all(isinstance(one, str) for one in texts.values()):
             raise ValueError("name, kind, licence and about must be texts")
+        if texts["kind"] not in KINDS:
+            raise ValueError(f"the kind is {texts['kind']!r}; expected {' or '.join(KINDS)}")
         if not _NAME.fullmatch(texts["name"]):
             raise ValueError(f"{texts['name']!r} is no name of an entry")
         source, target = map(validate_tag, values["languages"])
@@ -101,7 +106,7 @@ class Index:
     def __init__(self, place: str | Path = OURS) -> None:
         """``place``: the URL of an index file, such a file, or the folder that it is in."""
         self.place = str(place)
-        self.is_remote = urlsplit(self.place).scheme in ("http", "https")
+        self.is_remote = self.place.lower().startswith(("http:", "https:"))
         if not self.is_remote and Path(place).is_dir():
             self.place = str(Path(place) / INDEX)
         values = _download_index(self.place) if self.is_remote else read_json(self.place)
@@ -109,7 +114,7 @@ class Index:
             if values["format"] != FORMAT or values["version"] != VERSION:
                 raise ValueError(f"expected {FORMAT!r} of version {VERSION}")
             entries = [Entry.from_dict(one) for one in values["entries"]]
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise FileError(self.place, f"is not an index of blicer ({error})") from error
         self.entries = {one.name: one for one in entries}
 
@@ -120,15 +125,16 @@ class Index:
             raise InputError(f"{self.place} has no {name!r}; it has {known}")
         entry = self.entries[name]
         marker = "translator.json" if entry.kind == "translator" else ENTRY
-        check_replaceable(output, marker, f"a {entry.kind} that was fetched")
-        with atomic_folder(output) as folder:
-            for one in entry.files:
-                target = folder / one.path
-                target.parent.mkdir(parents=True, exist_ok=True)
-                if self.is_remote:
-                    self._download(entry, one, target)
-                else:
-                    self._copy(Path(self.place).parent / name / one.path, one, target)
+        with locked(output):
+            check_replaceable(output, marker, f"a {entry.kind} that was fetched")
+            with atomic_folder(output) as folder:
+                for one in entry.files:
+                    target = folder / one.path
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    if self.is_remote:
+                        self._download(entry, one, target)
+                    else:
+                        self._copy(Path(self.place).parent / name / one.path, one, target)
         return entry
 
     def _copy(self, source: Path, one: Published, target: Path) -> None:
@@ -172,9 +178,10 @@ def _download_index(url: str) -> Any:
         part = Part(Path(folder) / INDEX)
         fetch(url, part, _bounded(part, LARGEST_INDEX, url), attempts=3)
         try:
-            return json.loads(part.path.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise DownloadError(url, f"is not JSON ({error})") from error
+            return read_json(part.path)
+        except FileError as error:
+            problem = str(error).removeprefix(f"{part.path}: ")
+            raise DownloadError(url, problem) from error
 
 
 # -- publishing ------------------------------------------------------------------------------------
@@ -200,7 +207,7 @@ def publish(
     index = Path(index) if index is not None else output.parent / INDEX
     if not _NAME.fullmatch(output.name):
         raise InputError(f"{output.name!r} cannot name an entry; expected letters and digits")
-    if index.parent.resolve() != output.parent.resolve():
+    if os.path.realpath(index.parent) != os.path.realpath(output.parent):
         raise InputError(f"{output} does not lie beside {index}; expected it in the same folder")
     if not licence.strip():
         raise InputError("the licence is empty; expected one such as CC-BY-4.0")
@@ -211,10 +218,29 @@ def publish(
         facts = _dictionary_facts(source, languages)
     else:
         raise FileError(source, f"is {kind}; expected a translator or a dictionary")
+    _listed(index)  # says now if it is none
+    with locked(output):
+        entry = _write_entry(source, output, kind, facts, licence, about)
+        with locked(index, WAIT_FOR_INDEX):
+            entries = _listed(index) | {entry.name: asdict(entry)}
+            write_json(
+                index, {"format": FORMAT, "version": VERSION, "entries": list(entries.values())}
+            )
+    return entry
+
+
+def _listed(index: Path) -> dict[str, dict[str, Any]]:
+    """What an index lists by name; nothing if there is none."""
+    entries = Index(index).entries.values() if index.exists() else ()
+    return {one.name: asdict(one) for one in entries}
+
+
+def _write_entry(
+    source: Path, output: Path, kind: str, facts: Mapping[str, Any], licence: str, about: str
+) -> Entry:
+    """Write the folder of an entry."""
     marker = "translator.json" if kind == "translator" else ENTRY
     check_replaceable(output, marker, "an entry")
-    published = Index(index).entries.values() if index.exists() else ()
-    known = {one.name: asdict(one) for one in published}
     about = about or f"{facts['title']}, made with blicer"
     with atomic_folder(output) as folder:
         if kind == "translator":
@@ -236,12 +262,9 @@ def publish(
         values = {"name": output.name, "kind": kind, "languages": facts["languages"]}
         values |= {"licence": licence, "about": about, "files": [asdict(one) for one in files]}
         try:
-            entry = Entry.from_dict(values)
+            return Entry.from_dict(values)
         except ValueError as error:
             raise FileError(source, f"cannot be published ({error})") from error
-    entries = {**known, entry.name: {**values, "languages": list(entry.languages)}}
-    write_json(index, {"format": FORMAT, "version": VERSION, "entries": list(entries.values())})
-    return entry
 
 
 def _rewrite(folder: Path, marker: str) -> None:

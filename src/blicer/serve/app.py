@@ -49,7 +49,7 @@ with needed("fastapi", "blicer serve", "serve"):
     from pydantic import AfterValidator, BaseModel, ConfigDict, Field
     from starlette.exceptions import HTTPException
 
-from blicer.serve.guard import PICTURE_POLICY, Guard, Refused, Traffic
+from blicer.serve.guard import PICTURE_POLICY, Guard, PunctualProtocol, Refused, Traffic
 
 STATIC = Path(__file__).parent / "static"
 MOST_WORDS, MOST_PAIRS, MOST_ROWS, MOST_NEAR = 10_000, 1_000, 1_000, 200
@@ -58,6 +58,15 @@ LONGEST = 500  # characters of a word
 AT_ONCE = 8  # remembered words that are answered without another thread
 SECONDS = 30.0  # that one step of an answer may take
 MOST_WAITING = 500
+SETTINGS: dict[str, Any] = {  # of uvicorn
+    "http": PunctualProtocol,
+    "log_level": "warning",
+    "access_log": False,
+    "server_header": False,
+    "timeout_keep_alive": 30,
+    "timeout_graceful_shutdown": 5,
+    "limit_concurrency": 1_000,
+}
 Result = TypeVar("Result")
 
 

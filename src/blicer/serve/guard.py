@@ -11,6 +11,7 @@ import asyncio
 import hmac
 import ipaddress
 import json
+import re
 import socket
 import time
 from collections import Counter, defaultdict
@@ -18,6 +19,7 @@ from urllib.parse import urlsplit
 
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 MOST_BYTES = 4 << 20
 MOST_SECONDS = 60.0  # to receive a request
@@ -112,12 +114,12 @@ class Guard:
             ):
                 raise Refused(401, "this server asks for its token: Authorization: Bearer TOKEN")
         length = headers.get("content-length", "0")
-        if not length.isdigit() or int(length) > MOST_BYTES:
+        if not re.fullmatch("[0-9]{1,15}", length) or int(length) > MOST_BYTES:
             raise Refused(413, f"the request has more than {MOST_BYTES >> 20} MB")
         if scope["method"] in ("GET", "HEAD", "OPTIONS"):
             return
         origin = headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+        if origin is not None and _place(origin) != host.lower():
             raise Refused(403, f"requests from {origin[:100]!r} are refused: another origin")
         if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
             raise Refused(403, "requests from other sites are refused")
@@ -140,6 +142,14 @@ class Guard:
         return True
 
 
+def _place(origin: str) -> str:
+    """Host and port of an Origin; nothing if it is none."""
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
+        return ""
+
+
 def _limited(receive: Receive) -> Receive:
     """A request of at most ``MOST_BYTES`` that comes within ``MOST_SECONDS``."""
     received, ends, complete = 0, time.monotonic() + MOST_SECONDS, False
@@ -159,6 +169,36 @@ def _limited(receive: Receive) -> Receive:
         return message
 
     return limited
+
+
+class PunctualProtocol(H11Protocol):
+    """Closes a connection whose next request does not have its headers after ``MOST_SECONDS``.
+
+    uvicorn itself waits for ever for a request that has begun, and such connections count towards
+    its limit. It closes connections between two requests (``timeout_keep_alive``).
+    """
+
+    _closing: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._closing = self.loop.call_later(MOST_SECONDS, transport.close)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.cycle is not None and not self.cycle.response_complete:  # a request is there
+            self._keep_open()
+        elif self._closing is None:
+            self._closing = self.loop.call_later(MOST_SECONDS, self.transport.close)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._keep_open()
+        super().connection_lost(exc)
+
+    def _keep_open(self) -> None:
+        if self._closing is not None:
+            self._closing.cancel()
+            self._closing = None
 
 
 async def _refuse(refused: Refused, send: Send) -> None:

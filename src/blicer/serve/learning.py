@@ -22,12 +22,12 @@ from pathlib import Path
 from typing import Any
 
 from blicer.errors import BlicerError, FileError, InputError
-from blicer.files import followed
+from blicer.files import check_replaceable, followed, locked
 from blicer.lexicon import Lexicon
 from blicer.progress import note
 from blicer.serve.lookup import LEAVE, Lookup
 from blicer.serve.store import Store, beside
-from blicer.translator import Translator, read_translator
+from blicer.translator import DESCRIPTION, Translator, read_translator
 
 LEARNED, PREVIOUS = "learned", "previous"
 FIT = "fitting on"  # begins the note before every fit
@@ -38,13 +38,33 @@ LAST_LINES = 20
 Pairs = list[tuple[str, str]]
 
 
+def interrupted(translator: Path) -> bool:
+    """Whether a kill (or a server that is at it right now) left the translator without its name."""
+    both = [beside(translator, ending) / DESCRIPTION for ending in (PREVIOUS, LEARNED)]
+    return not followed(translator).exists() and all(path.is_file() for path in both)
+
+
+def check_translator(translator: Path) -> None:
+    """Raise ``FileError`` if there is no translator, not even after ``recover``; changes nothing.
+
+    For callers that have no lock yet.
+    """
+    there = beside(translator, PREVIOUS) if interrupted(translator) else translator
+    read_translator(there)
+
+
 def recover(translator: Path) -> None:
-    """Finish an exchange of translators that a kill interrupted."""
-    folder = followed(translator)
-    learned, previous = beside(folder, LEARNED), beside(folder, PREVIOUS)
-    if not folder.exists() and previous.exists() and learned.exists():
-        # Learning and going back both stop here. Either is a translator; the earlier one is safe.
-        os.replace(previous, folder)
+    """Finish an exchange of translators that a kill interrupted.
+
+    Raises ``FileError`` if there was no kill: another server is exchanging them right now.
+    """
+    if not interrupted(translator):
+        return
+    with locked(translator):
+        if interrupted(translator):
+            # Learning and going back both stop here. Either folder is a translator; the earlier
+            # one is safe.
+            os.replace(beside(translator, PREVIOUS), followed(translator))
 
 
 class Learner:
@@ -78,7 +98,7 @@ class Learner:
 
     @property
     def can_go_back(self) -> bool:
-        return self._previous.is_dir()
+        return (self._previous / DESCRIPTION).is_file()
 
     @property
     def _previous(self) -> Path:
@@ -92,6 +112,7 @@ class Learner:
         if not right and not wrong:
             raise InputError("there is no decision to learn from yet")
         check_vectors(self._lookup.translator, self.vectors)
+        self._check_folders()
         job = {
             "translator": str(self.folder),
             "output": str(beside(self.folder, LEARNED)),
@@ -105,6 +126,7 @@ class Learner:
         """Use the translator before the last learning again."""
         if not self.can_go_back:
             raise InputError("there is no earlier translator to go back to")
+        self._check_folders()
         self._begin("going back", self._go_back)
 
     def stop(self) -> None:
@@ -154,6 +176,11 @@ class Learner:
             ]
         return sorted(found, key=lambda one: (not _sure(one), one["rank"]))
 
+    def _check_folders(self) -> None:
+        """Raise ``FileError`` now if a folder that will be replaced holds a user's own files."""
+        for ending in (LEARNED, PREVIOUS):
+            _check_ours(beside(self.folder, ending))
+
     # -- in a thread of its own --------------------
 
     def _begin(self, what: str, run: Callable[[], str]) -> None:
@@ -165,7 +192,8 @@ class Learner:
 
         def guarded() -> None:
             try:
-                said = run()
+                with locked(self.folder):  # it is replaced
+                    said = run()
             except Exception as error:  # anything else would leave it running for ever
                 sentence = str(error) if isinstance(error, BlicerError) else repr(error)
                 self._state, self._message = "failed", sentence
@@ -181,7 +209,7 @@ class Learner:
         output = Path(job["output"])
         new = Lookup.load(output, self._lookup.words)
         new.warm()
-        shutil.rmtree(self._previous, ignore_errors=True)
+        _delete(self._previous)
         _exchange_folders(self.folder, self._previous, output)
         self._exchange(new)
         count = len(job["right"]), len(job["wrong"])
@@ -192,10 +220,10 @@ class Learner:
         old = Lookup.load(self._previous, self._lookup.words)
         old.warm()
         aside = beside(self.folder, LEARNED)
-        shutil.rmtree(aside, ignore_errors=True)
+        _delete(aside)
         _exchange_folders(self.folder, aside, self._previous)
-        shutil.rmtree(aside, ignore_errors=True)
         self._exchange(old)
+        _delete(aside)
         return "back at the translator before the last learning"
 
     def _exchange(self, new: Lookup) -> None:
@@ -238,6 +266,28 @@ class Learner:
 def _sure(change: dict[str, Any]) -> bool:
     """Whether either translation was likely right: others come and go with every training."""
     return max(change["confidence_before"] or 0.0, change["confidence_after"] or 0.0) >= SURE
+
+
+def _check_ours(folder: Path) -> None:
+    if folder.is_symlink():
+        raise FileError(folder, "is a link; it is left as it is: move it away")
+    check_replaceable(folder, DESCRIPTION, "a translator")
+
+
+def _delete(folder: Path) -> None:
+    """Delete a translator if it is there; a folder with a user's files raises ``FileError``."""
+    _check_ours(folder)
+    if not folder.exists():
+        return
+    try:
+        for inside in folder.iterdir():
+            if inside.is_dir():
+                shutil.rmtree(inside)
+            elif inside.name != DESCRIPTION:
+                inside.unlink()
+        shutil.rmtree(folder)  # its description last: after a kill it is still known as ours
+    except OSError as error:
+        raise FileError(folder, f"cannot be deleted ({error.strerror or error})") from error
 
 
 def _exchange_folders(folder: Path, old: Path, new: Path) -> None:

@@ -100,8 +100,11 @@ class Store:
         ):
             if undoes is None:
                 self._add(_decision(values))
-            else:
+            elif undoes in self._standing:
                 self._remove(self._standing[undoes])
+            else:
+                problem = f"event {values[0]} undoes {undoes}, which does not stand"
+                raise FileError(self.path, f"is damaged: {problem}")
 
     def _refuse(self, error: Exception) -> None:
         problem = f"cannot be used ({error})"
