@@ -322,10 +322,10 @@ def _finished(output: Path, made_from: str) -> blicer.Translator | None:
     try:
         there = blicer.Translator.load(output)
     except BlicerError as error:
-        note(f"{output} is replaced: what is there cannot be read ({error})")
+        note(f"{output} will be replaced: what is there cannot be read ({error})")
         return None
     if there.details.get("made_from") != made_from:
-        note(f"{output} is replaced: the translator there was made of other data or settings")
+        note(f"{output} will be replaced: the translator there was made of other data or settings")
         return None
     note(f"{output}: was already trained with this data and these settings; it is left as it is")
     return there
