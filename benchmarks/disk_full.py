@@ -65,6 +65,7 @@ def write_old(name: str, path: Path) -> None:
     import numpy as np
 
     from blicer.align.space import Space
+    from blicer.dictionary import Dictionary, Entry
     from blicer.embeddings import Embeddings
     from blicer.mixing import Mixture
     from blicer.scorers.spelling import Spelling
@@ -73,7 +74,7 @@ def write_old(name: str, path: Path) -> None:
 
     side = Embeddings(["a", "b"], np.eye(2, dtype=np.float32))
     if name == "induce":
-        path.write_text("source\ttarget\n")
+        Dictionary([Entry("a", "b", 0.5)]).save(path)
     elif name == "train":
         mixture = Mixture({"csls": 0.5, "spelling": 0.5})
         Translator(Space(side, side), [Spelling()], mixture, Scaling(1.0, 0.0)).save(path)
