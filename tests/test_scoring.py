@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from blicer.crossencoder.model import Reranker
-from blicer.crossencoder.scoring import distinct_pairs
+from blicer.crossencoder.scoring import distinct_pairs, score_tokens
 from blicer.crossencoder.tokens import PairEncoder, longest_first
 from blicer.encoders.loading import load_encoder, resolve_precision, token_batches
 from blicer.errors import InputError
@@ -192,3 +192,15 @@ def test_half_precision_only_where_it_helps(monkeypatch: pytest.MonkeyPatch) -> 
     assert resolve_precision("fp32", CPU, large) is None
     with pytest.raises(InputError, match="precision is 'int8'"):
         resolve_precision("int8", CPU, large)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_pieces_that_the_weights_lack_are_a_sentence(
+    loaded: dict[str, tuple[Any, Any]], kind: str
+) -> None:
+    """A damaged tokenizer may have ids beyond the embedding table."""
+    model, tokenizer = loaded[kind]
+    pairs = PairEncoder(tokenizer, 20).encode(["cat"], ["dog"])
+    pairs.ids[-1] = model.config.vocab_size
+    with pytest.raises(InputError, match="pieces that its weights lack"):
+        score_tokens(model, pairs, CPU, None)

@@ -45,7 +45,12 @@ def score_tokens(
         torch.autocast(device.type, dtype=autocast, enabled=autocast is not None),
     ):
         for rows in token_batches(pairs.lengths, *batch_cost(device)):
-            found = model(**pairs.batch(rows, device)).logits[:, 0].float()
+            try:
+                found = model(**pairs.batch(rows, device)).logits[:, 0].float()
+            except IndexError as error:  # of the embedding table
+                raise InputError(
+                    "the cross-encoder is damaged: its tokenizer has pieces that its weights lack"
+                ) from error
             logits[torch.from_numpy(rows).to(device)] = found
             progress.advance(len(rows))
     return torch.sigmoid(logits).cpu().numpy()
