@@ -128,6 +128,7 @@ def translate(folder: Path, *words: str) -> list[str]:
 def test_the_command_line_says_so(folder: Path) -> None:
     near, made, stripped = translate(folder, "eleve", "white house", " dog ")
     assert "élève" in near
+    assert "the other language has it: ask with --reverse" in near
     assert near.startswith("eleve\t(")
     _, best, *_ = made.split("\t")
     assert best.startswith("blanche maison (of its parts, 0.")

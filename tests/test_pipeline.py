@@ -405,6 +405,8 @@ def test_a_folder_named_like_a_method_is_not_the_space(
         (["--holdout", "0"], "nothing to choose lambda on"),
         (["--lambda", "0.5", "--scorers", "spelling,endings"], "mixes CSLS with one scorer"),
         (["--set", "preset=zero_shot"], "the preset zero-shot needs --pivot"),
+        (["--suspects", "seeds.tsv"], "seeds.tsv is read by this command"),
+        (["-o", "seeds.tsv"], "seeds.tsv is read by this command"),
         (["--config", "settings.toml"], "the preset zero-shot needs --pivot"),
         (["-o", "mine"], r"mine\.work: holds 'thesis.txt', which is not part of an unfinished run"),
     ],

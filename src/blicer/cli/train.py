@@ -357,7 +357,8 @@ def _report(translator: blicer.Translator, suspects: Path | None) -> None:
     listed = details.get("suspects", [])
     if suspects is not None:
         with atomic_write(suspects) as file:
-            file.write(tsv_row(["source", "target", "rather", "confidence", "of target", "back"]))
+            titles = ["source", "target", "instead_of_target", "confidence"]
+            file.write(tsv_row([*titles, "instead_of_source", "back_confidence"]))
             for row in listed:
                 cells = [f"{one:.4f}" if isinstance(one, float) else one for one in row.values()]
                 file.write(tsv_row(cells))
