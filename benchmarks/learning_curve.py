@@ -5,7 +5,8 @@
 
 ``run`` trains with the defaults of ``blicer train`` on seeds drawn at random from the 5k training
 dictionary (``--draws``), or on its first ones (``--frequent``; it lists the most frequent first),
-and measures once on the test dictionary. A finished training is one file in
+and measures once on the test dictionary. Where the dictionary has fewer pairs than asked for, all
+are taken, and the other draws are left out. A finished training is one file in
 ``results/few_seeds/units``, so a killed run goes on, and runs of other pairs may go on beside it.
 ``--space vecmap --no-reranker`` measures another space alone. ``report`` writes the tables and
 pictures. Vocabularies are cut at 30,000 words a side.
@@ -98,7 +99,7 @@ def unit(
         ranks = prepared.fitted.space.gold_ranks(words, golds, reverse=reverse)
         row[direction]["among_candidates"] = 100 * float((ranks <= config.n_cand).mean())
     row |= {"pair": pair, "count": count, "draw": how, "space": space, "reranked": reranked}
-    if how in ("0", FREQUENT) and reranked and prepared.held_out is not None:
+    if how == "0" and reranked and prepared.held_out is not None:
         row["confidence"] = {name: stated(one, test) for name, one in both_confidences(prepared)}
         row["confidence"]["now"]["backward"]["ece_fuller"] = backward_error(
             prepared.translator(), test, known
@@ -195,8 +196,8 @@ def _run(arguments: argparse.Namespace, kept: Path) -> None:
     for how in draws:
         for count in arguments.counts:
             for pair in arguments.pairs:
-                if count == 0 and how != "0":
-                    continue  # without seeds there is nothing to draw
+                if how != "0" and (count == 0 or draws_all(pair, count)):
+                    continue  # the same seeds as in the first draw
                 name = f"{pair}.{count}.{how}.{arguments.space}"
                 name += "" if arguments.reranker else ".alone"
                 file = RESULTS / "units" / f"{name}.json"
@@ -214,6 +215,16 @@ def _run(arguments: argparse.Namespace, kept: Path) -> None:
                 print(f"{name}: {shown} ({row['seconds']:.0f} s)", flush=True)
 
 
+def draws_all(pair: str, count: int) -> bool:
+    """Whether the first draw had all pairs of the training dictionary."""
+    file = RESULTS / "units" / f"{pair}.{count}.0.twoview.json"
+    return file.is_file() and all_drawn(read_json(file))
+
+
+def all_drawn(row: dict[str, Any]) -> bool:
+    return bool(row["seeds"] < row["count"])
+
+
 def report() -> None:
     rows = [read_json(file) for file in sorted((RESULTS / "units").glob("*.json"))]
     ours = [row for row in rows if row["space"] == "twoview" and row["reranked"]]
@@ -221,9 +232,10 @@ def report() -> None:
     for how, title in (("random", "Seeds drawn at random"), (FREQUENT, "Most frequent first")):
         groups: dict[tuple[str, int], list[dict[str, Any]]] = defaultdict(list)
         for row in ours:
-            if (row["draw"] == FREQUENT) == (how == FREQUENT) or row["count"] == 0:
+            same = row["count"] == 0 or all_drawn(row)  # in every draw
+            if same or (row["draw"] == FREQUENT) == (how == FREQUENT):
                 groups[row["pair"], row["count"]].append(row)
-        if not any(count for _, count in groups):
+        if how == FREQUENT and not any(row["draw"] == FREQUENT for row in ours):
             continue
         text += [f"## {title}", "", *_table(groups), ""]
         for pair in PAIRS:

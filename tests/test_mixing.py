@@ -224,6 +224,34 @@ def test_of_two_plateaus_the_wider_is_taken() -> None:
     assert chosen.weights["x"] == pytest.approx(0.755, abs=0.02)
 
 
+@pytest.mark.parametrize("scorers", [1, 2])
+def test_no_direction_pays_for_the_other(scorers: int) -> None:
+    """Every scorer is right forward, where CSLS is half the time, and wrong backward."""
+    words = 60
+    parts, gold = np.zeros((words, 2, 1 + scorers)), np.zeros((words, 2), bool)
+    gold[:, 0] = True
+    backward = np.arange(words) >= 40
+    csls = np.where(np.arange(words) % 2 == 0, 0.2, -0.2)
+    csls[backward] = np.linspace(0.05, 0.3, 20)
+    parts[:, 0, 0] = csls
+    parts[:, 0, 1:] = np.where(backward, -1.0, 1.0)[:, None]
+    names = ["csls", "x", "y"][: 1 + scorers]
+
+    def right(weights: Mixture) -> tuple[int, int]:
+        top = weights.combine(parts).argmax(axis=1) == 0
+        return int(top[~backward].sum()), int(top[backward].sum())
+
+    assert right(Mixture(dict(zip(names, [1.0, 0, 0], strict=False)))) == (20, 20)
+    careless = choose_weights(parts, gold, names)  # the directions count together
+    assert right(careless)[0] == 40
+    assert right(careless)[1] < 15
+    careful = choose_weights(parts, gold, names, backward=backward)
+    forward_right, backward_right = right(careful)
+    assert 20 - backward_right <= np.sqrt(20 - backward_right)
+    assert forward_right >= 20
+    assert careful.weights["csls"] > careless.weights["csls"]
+
+
 def test_plateaus_one_step_apart_are_two() -> None:
     shares = np.linspace(0.0, 1.0, 101)
     points = np.column_stack([1 - shares, shares])

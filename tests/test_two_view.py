@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -173,6 +174,26 @@ def test_rounds_help_where_seeds_are_few(sides: Sides, monkeypatch: pytest.Monke
     assert after > before + 0.05
 
 
+@pytest.mark.parametrize(
+    ("few", "wrong", "kept"), [(True, 42, True), (True, 90, False), (False, 42, False)]
+)
+def test_where_seeds_are_few_rounds_count_unless_they_harm(
+    sides: Sides, monkeypatch: pytest.MonkeyPatch, few: bool, wrong: int, kept: bool
+) -> None:
+    """Each later round has two, or fifty, of 100 answers wrong that were right before."""
+    known = seeds(100)
+    held = Chain(known[50:], known[:50], known[:0])
+    one = learner(sides, [held, Chain(known, known[:0], known[:0])], rounds=2, words=WORDS)
+    one.few = few
+    for chain in one.chains:
+        one._fit_maps(chain, chain.mined)
+    first = one.choice = replace(one.choice, ranks=[1] * 60 + [2] * 40)
+    ranks = iter([[1] * 61 + [2] * 39, *[[1] * (100 - wrong) + [2] * wrong] * 3])
+    monkeypatch.setattr(one, "_evaluate", lambda: replace(first, ranks=next(ranks)))
+    one._rounds()
+    assert (one.choice.ranks.count(2) == wrong) is kept
+
+
 # -- the encoder's weight -------------------------------------------------------------------------
 
 
@@ -193,7 +214,7 @@ def test_weights_begin_with_the_usual_ones_and_only_clear_gains_change_them(
 ) -> None:
     noise = 0.1 if knows else 9.0
     see(monkeypatch, *noisy_copies(noise, seed=3))
-    known = seeds(100)
+    known = seeds(75)
     one = learner(
         sides,
         [Chain(known[50:], known[:50], known[:0]), Chain(known, known[:0], known[:0])],

@@ -32,7 +32,8 @@ def expected(view: HeldOutView, mixture: Mixture, seed: int) -> dict[str, dict[s
     for part in (half, ~half):
         weights = mixture
         if mixture.precision is not None and (~part).any():  # chosen, not given by the user
-            weights = choose_weights(view.parts[~part], view.is_gold[~part], mixture.names)
+            parts, is_gold, way = (one[~part] for one in (view.parts, view.is_gold, view.backward))
+            weights = choose_weights(parts, is_gold, mixture.names, backward=way)
         first[part] = weights.combine(view.parts[part]).argmax(axis=1)
     right = view.is_gold[np.arange(len(first)), first]
     report = {}

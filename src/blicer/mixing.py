@@ -191,7 +191,12 @@ class Mixture:
 
 
 def choose_weights(
-    parts: Floats, is_gold: Bools, names: Sequence[str], *, checked: bool = True
+    parts: Floats,
+    is_gold: Bools,
+    names: Sequence[str],
+    *,
+    backward: Bools | None = None,
+    checked: bool = True,
 ) -> Mixture:
     """Choose the weights on held-out queries: by P@1 for two scores, by likelihood for more.
 
@@ -199,8 +204,10 @@ def choose_weights(
     candidates). λ is the paper's: that of the best P@1 and, of equally good ones, the one nearest
     to the middle, because a point on the edge of a plateau would fall off it on other words. With
     more scores the best P@1 of a few hundred words is too random, so the likelihood decides
-    (``listwise_weights``). Pairs that nobody has checked (``checked=False``) come from the space
-    itself and favour CSLS; then weights of more than two scores are the typical ones.
+    (``listwise_weights``). If one direction (``backward`` marks its queries) then does worse than
+    CSLS alone, λ is lowered until it does not. Pairs that nobody has checked (``checked=False``)
+    come from the space itself and favour CSLS; then weights of more than two scores are the typical
+    ones.
     """
     if len(parts) == 0:
         raise InputError("no held-out word to choose the mixing weights on")
@@ -215,9 +222,16 @@ def choose_weights(
         chosen = listwise_weights(parts, is_gold, [is_signed(name) for name in names])
     others = chosen[1:] if chosen[1:].any() else np.full(len(chosen) - 1, 1.0)
     others = others / max(1e-12, np.abs(others).sum())
+    along = {
+        float(lam): np.array([1 - lam, *lam * others]) for lam in np.linspace(0.0, 1.0, STEPS + 1)
+    }
+    if checked:
+        way = np.zeros(len(parts), bool) if backward is None else backward
+        lower = [along[lam] for lam in along if 1 - lam > chosen[0]][::-1]
+        fine = (one for one in (chosen, *lower) if not _loses(parts, is_gold, one, way))
+        chosen = next(fine, along[0.0])
     curve = tuple(
-        (float(lam), _hits(parts, is_gold, np.array([1 - lam, *lam * others])) / len(parts))
-        for lam in np.linspace(0.0, 1.0, STEPS + 1)
+        (lam, _hits(parts, is_gold, weights) / len(parts)) for lam, weights in along.items()
     )
     return Mixture(
         {name: float(weight) for name, weight in zip(names, chosen, strict=True)},
@@ -277,10 +291,23 @@ def listwise_weights(parts: Floats, is_gold: Bools, signed: Sequence[bool]) -> F
     return weights
 
 
-def _hits(parts: Floats, is_gold: Bools, weights: Floats) -> int:
-    """How many queries have a gold translation on top."""
+def _right(parts: Floats, is_gold: Bools, weights: Floats) -> Bools:
+    """Whether each query has a gold translation on top."""
     best = (parts @ weights).argmax(axis=1)  # ties: the better by CSLS
-    return int(is_gold[np.arange(len(parts)), best].sum())
+    return is_gold[np.arange(len(parts)), best]
+
+
+def _hits(parts: Floats, is_gold: Bools, weights: Floats) -> int:
+    return int(_right(parts, is_gold, weights).sum())
+
+
+def _loses(parts: Floats, is_gold: Bools, weights: Floats, backward: Bools) -> bool:
+    """Whether some direction has fewer right answers than CSLS alone, by a standard error."""
+    alone = _right(parts[..., :1], is_gold, np.ones(1))
+    change = _right(parts, is_gold, weights).astype(int) - alone
+    return any(
+        change[way].sum() < -np.sqrt(np.abs(change[way]).sum()) for way in (backward, ~backward)
+    )
 
 
 def _middle_of_plateau(points: Floats, hits: Floats) -> int:

@@ -600,7 +600,9 @@ def choose(view: HeldOutView | None, config: Config, *, checked: bool = True) ->
         if lam is None:
             raise InputError("there is no held-out word to choose lambda on: give one")
         return Mixture.fixed(lam, names[1])
-    mixture = choose_weights(view.parts, view.is_gold, names, checked=checked)
+    mixture = choose_weights(
+        view.parts, view.is_gold, names, backward=view.backward, checked=checked
+    )
     if lam is not None:
         mixture = Mixture(Mixture.fixed(lam, names[1]).weights, mixture.curve, len(view.parts))
     else:

@@ -70,6 +70,7 @@ SAMPLE = 500  # words that hubness is estimated from when weights are compared
 HUBS = 5
 UNUSED = 5e-4  # share of an encoder's variance in the weakest directions, which are dropped
 GAIN = 0.003  # of mean reciprocal rank that another round must bring
+CLEAR = 2.0  # standard errors from which held-out seeds overrule what is usual
 JUDGED_AMONG = 2  # times as many words as rounds learn from
 MOST_JUDGED = 1_000  # held-out pairs of a chain that choices are judged by
 DESCENT_MINED = 1_500  # mined pairs, most frequent first, that the descent learns from
@@ -364,7 +365,7 @@ class Learner:
         most = self.settings.words
         first = [(FIRST_WORDS, 2)] if self.few and most > FIRST_WORDS else []
         with progress.task("learning in rounds") as running:
-            for words, patience in [*first, (most, 1)]:
+            for words, patience in [*first, (most, 2 if self.few else 1)]:
                 if any(one["words"] >= words for one in self.choice.rounds):
                     continue  # a killed run has finished this phase
                 stale, turns = 0, 0
@@ -379,9 +380,13 @@ class Learner:
                     log = {"words": words, "mined": len(self.chains[-1].mined), "weights": weights}
                     seen.rounds = [*self.choice.rounds, {**log, "precision": seen.precision}]
                     self._note(f"round {len(seen.rounds)}, {log['mined']} pairs mined", seen)
-                    # The first round with more words counts whatever the evidence: rarer words
-                    # are what it adds, and held-out seeds are frequent.
-                    if seen.score > self.choice.score or (turns == 1 and words == most):
+                    # Rounds serve the rarer words most, and held-out seeds are frequent: where
+                    # seeds are few a round counts unless it harms, and the first round with more
+                    # words counts whatever the evidence.
+                    better = seen.score > self.choice.score
+                    if self.few:
+                        better = not clear_gain(self.choice.ranks, seen.ranks)
+                    if better or (turns == 1 and words == most):
                         stale = 0 if seen.score > self.choice.score + GAIN else stale + 1
                         self.choice = seen
                         kept = [copy(chain) for chain in self.chains]
@@ -645,9 +650,9 @@ def fixed_weights(space: Space) -> dict[str, float]:
 
 
 def clear_gain(better: ArrayLike, worse: ArrayLike) -> bool:
-    """Whether ranks of the same words are better by more than their difference's standard error."""
+    """Whether ranks of the same words are better by ``CLEAR`` standard errors of the difference."""
     gain = 1 / np.asarray(better) - 1 / np.asarray(worse)
-    return bool(gain.mean() > gain.std() / math.sqrt(len(gain)))
+    return bool(gain.mean() > CLEAR * gain.std() / math.sqrt(len(gain)))
 
 
 def ranks(asked: Sequence[Questions], weights: Sequence[float]) -> NDArray[np.int64]:
