@@ -278,6 +278,7 @@ class Learner:
             self.views |= {MAPPED: [unit_(side) for side in centred], ENCODER: own}
         self.choice = Choice(weights=self._weights(self.given or {}))
         self.outcome: dict[str, Any] = {}
+        self.hubness: dict[tuple[str, tuple[int, int]], Tensor] = {}
         self.first: list[Pairs] = []  # of each chain: the first dictionary of the best start
         self.few = len(chains[-1].seeds) < FEW_SEEDS
         self.vecmap = VecMap(**SELF_LEARNING, memory_gb=settings.memory_gb, seed=settings.seed)
@@ -578,17 +579,16 @@ class Learner:
         the hubness, which is estimated from a sample of the words.
         """
         limit = JUDGED_AMONG * self.settings.words
-        views = [[self.mapped(chain, side, limit) for side in (0, 1)]]
-        views += [self.view(chain, name, limit) for name in self.views]
+        views = {"": [self.mapped(chain, side, limit) for side in (0, 1)]}
+        views |= {name: self.view(chain, name, limit) for name in self.views}
         for order, pairs in zip(((0, 1), (1, 0)), self._questions(chain), strict=True):
             if not len(pairs):
                 continue
             words, golds = queries_with_golds(pairs)
             scores = []
-            for view in views:
+            for name, view in views.items():
                 left, right = view[order[0]], view[order[1]]
-                sample = left[:: max(1, len(left) // SAMPLE)]
-                near = (right @ sample.T).topk(min(HUBS, len(sample)), dim=1).values.mean(dim=1)
+                near = self._hubness(name, left, right, order)
                 scores.append(2 * left[torch.from_numpy(words).to(left.device)] @ right.T - near)
             most = max(map(len, golds))
             right_ones = np.array([[*gold, *[gold[0]] * (most - len(gold))] for gold in golds])
@@ -600,6 +600,16 @@ class Learner:
             is_gold = (places[:, :, None] == gold[:, None]).any(dim=2)
             found = torch.stack([one.gather(1, places).masked_fill(again, -9.0) for one in scores])
             yield Questions(found, is_gold)
+
+    def _hubness(self, name: str, left: Tensor, right: Tensor, order: tuple[int, int]) -> Tensor:
+        """Of the right words, from a sample of the left ones; kept for views that never change."""
+        if (near := self.hubness.get((name, order))) is not None:
+            return near
+        sample = left[:: max(1, len(left) // SAMPLE)]
+        near = (right @ sample.T).topk(min(HUBS, len(sample)), dim=1).values.mean(dim=1)
+        if name in (ENCODER, STATIC):
+            self.hubness[name, order] = near
+        return near
 
     def _note(self, what: str, seen: Choice) -> None:
         if seen.precision is not None:
