@@ -619,6 +619,19 @@ def test_a_table_of_somebody_s_own_is_not_replaced(tmp_path: Path, name: str, co
     assert own.read_text() == content
 
 
+def test_a_language_that_is_not_known_is_said(tmp_path: Path) -> None:
+    Dictionary(ENTRIES).save(tmp_path / "d.jsonl")
+    for ending, tags, said in (
+        ("tmx", [], True),
+        ("tmx", ["--source-language", "en"], True),
+        ("tmx", ["--source-language", "en", "--target-language", "fr"], False),
+        ("csv", [], False),
+    ):
+        out = ["-o", str(tmp_path / f"d.{ending}")]
+        done = CliRunner().invoke(app, ["export", str(tmp_path / "d.jsonl"), *out, *tags])
+        assert ("--source-language" in done.stderr) == said
+
+
 def test_a_dictionary_file_is_exported(tmp_path: Path) -> None:
     run = CliRunner()
     Dictionary(ENTRIES).save(tmp_path / "d.jsonl")

@@ -50,6 +50,16 @@ def words_of(sides: tuple[Embeddings, Embeddings], pairs: Pairs) -> set[tuple[st
     return {(sides[0].words[a], sides[1].words[b]) for a, b in pairs.tolist()}
 
 
+def test_spaces_that_need_seeds_say_how_many(
+    sides: tuple[Embeddings, Embeddings], seeds: Lexicon, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = Config.for_seeds(3, space="procrustes")
+    for few, said in ((seeds.pairs[:3], "at least 20 seed pairs here, not 3"), ([], "needs seed")):
+        with pytest.raises(InputError, match=said):
+            train(*sides, Lexicon(few), config)
+    assert "the space uses them" not in capsys.readouterr().err
+
+
 @pytest.fixture
 def config(encoder: Path) -> Config:
     return Config.resolve(
@@ -316,6 +326,8 @@ def test_from_files_to_a_dictionary_by_command(
     assert result.exit_code == 1
     piped = run.invoke(app, ["translate", str(tmp_path / "en-fr"), "-k", "2"], input=f"{word}\n\n")
     assert piped.stdout.startswith(word + "\t")
+    table = run.invoke(app, ["translate", str(tmp_path / "en-fr")], input=f"{word}\tchat\n")
+    assert "line 1: has a tab" in str(table.exception)
     output = tmp_path / "out.csv"
     result = run.invoke(app, ["induce", str(tmp_path / "en-fr"), "-n", "10", "-o", str(output)])
     assert result.exit_code == 0

@@ -219,6 +219,8 @@ def prepare(
     given: dict[str, Any] = {"lexicon": seeds, "wrong": wrong}
     if n_pairs(known) >= FEWEST_SEEDS:
         return replace(prepare_pairs([(pair, known)], config, space=space)[0], **given)
+    if space is None:
+        check_seedless(config, n_pairs(known))
     if seeds:
         note(
             f"{n_pairs(known)} seed pairs are too few to hold some out (at least {FEWEST_SEEDS} "
@@ -372,6 +374,15 @@ def check_config(config: Config, *, needs_space: bool = True) -> None:
         make_aligner(config)
 
 
+def check_seedless(config: Config, seeds: int) -> None:
+    """Raise if the space cannot do with so few seed pairs."""
+    if "unsupervised" not in aligner_class(config.space).presets:
+        needed = "needs seed pairs; without any"
+        if seeds:
+            needed = f"needs at least {FEWEST_SEEDS} seed pairs here, not {seeds}; with fewer"
+        raise InputError(f"{config.space} {needed} take twoview or vecmap")
+
+
 def make_aligner(config: Config) -> Aligner:
     """The aligner of the configuration, in the mode for its preset."""
     kind = aligner_class(config.space)
@@ -458,8 +469,7 @@ def fit_space(pair: LanguagePair, seeds: Pairs | None, config: Config) -> Space:
 
 def find_space(pair: LanguagePair, config: Config, seeds: Pairs = NO_PAIRS) -> Space:
     """A space from few seeds or none; raises ``BlicerError`` if it did not converge."""
-    if "unsupervised" not in aligner_class(config.space).presets:
-        raise InputError(f"{config.space} needs seed pairs; without any take twoview or vecmap")
+    check_seedless(config, n_pairs(seeds))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # failures are reported below
         space = fit_space(

@@ -209,12 +209,19 @@ def translate(
         raise InputError("give either words or --file, not both")
     words = [word.strip() for word in words or [] if word.strip()]
     if not words and (file is not None or not sys.stdin.isatty()):
-        stream = file or sys.stdin.buffer
+        name = file.name if file else "standard input"
         try:
-            lines = stream.read().decode("utf-8-sig").split("\n")
+            lines = (file or sys.stdin.buffer).read().decode("utf-8-sig").split("\n")
         except UnicodeDecodeError as error:
-            raise FileError(stream.name, f"is not UTF-8 ({error})") from error
+            raise FileError(name, f"is not UTF-8 ({error})") from error
         words = [line.strip() for line in lines if line.strip()]
+        if words and "\t" in words[0]:
+            raise FileError(
+                name,
+                "has a tab, as a table has; expected a word a line (cut -f1 TABLE | blicer "
+                "translate TRANSLATOR asks for the first column)",
+                line=1,
+            )
     if not words:
         raise InputError("there is nothing to translate: give words, --file FILE, or a pipe")
     loaded = blicer.Translator.load(translator, device=device or AUTO)
@@ -399,6 +406,11 @@ def _write(
         unsure = found.asked - translated
         rest = f"; {unsure} had nothing sure enough" if unsure > 0 else ""
         note(f"wrote {output} of {len(found)} entries for {translated} words{rest}")
+    if "" in (found.about.source, found.about.target) and formats.names_languages(output, format):
+        note(
+            "a language is not known and called 'und': name it with --source-language, --target-"
+            "language of blicer export"
+        )
     if as_json:
         facts = {"words": found.asked, "translated": translated, "entries": len(found)}
         options.echo_json({"output": str(output), **facts}, indent=None)

@@ -95,6 +95,11 @@ def _named(path: Path, given: str | None) -> str:
     return name
 
 
+def names_languages(path: Path, given: str | None = None) -> bool:
+    """Whether files of that format say which languages they are of."""
+    return FORMATS[_named(path, given)].writer.startswith(("markup:", "apps:write_yomitan"))
+
+
 def plain(path: Path) -> Path:
     """The path without the ending of its compression."""
     return path.with_suffix("") if path.suffix.lower() in COMPRESSED else path
