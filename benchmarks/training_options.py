@@ -22,7 +22,6 @@ from blicer.pipeline import (
     fit_space,
     held_out_masks,
     held_out_view,
-    seed_pairs,
 )
 
 HOLDOUT = 0.3
@@ -41,7 +40,7 @@ def run(data: Path, pair: str, size: str, encoder: str) -> None:
         usual = {"encoder": encoder, "space": "procrustes", "folds": 1, "holdout": HOLDOUT}
         return Config.resolve("supervised", overrides={**usual, "scorers": scorers, **changed})
 
-    known = seed_pairs(sides, dictionary(data, pair, f"train.freq.{size}"))
+    known = dictionary(data, pair, f"train.freq.{size}").indices(sides.source, sides.target)
     (mask,) = held_out_masks(known, config())
     rest, held = known[~mask], known[mask]
     space = fit_space(sides, rest, config())

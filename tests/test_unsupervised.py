@@ -20,7 +20,7 @@ from blicer.embeddings import Embeddings
 from blicer.encoders.words import WordEncoder
 from blicer.errors import BlicerError, InputError
 from blicer.lexicon import Lexicon
-from blicer.pipeline import LanguagePair, Pairs, find_space, prepare, start_config, train
+from blicer.pipeline import LanguagePair, Pairs, find_space, prepare, train
 from tiny_models import spelled, tiny_encoder, two_sides
 
 WORDS = 200
@@ -120,7 +120,7 @@ def test_an_encoder_that_knows_nothing_is_found_out(
     order = np.random.default_rng(0).permutation(400)
     view(monkeypatch, own_x, own_y[order])
     with pytest.raises(BlicerError, match=r"did not find a common structure.*no space is handed"):
-        find_space(pair_of(x, y), start_config(config, "encoder"))
+        find_space(pair_of(x, y), config.seedless("encoder"))
 
 
 def verdicts(good: str | None, monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -168,9 +168,9 @@ def test_when_nothing_works_nothing_is_handed_over(
         find_space(pair, without)
     assert tried == ["distributions"]
     with pytest.raises(InputError, match="there is no encoder to start from"):
-        find_space(pair, start_config(without, "encoder"))
+        find_space(pair, without.seedless("encoder"))
     with pytest.raises(InputError, match="init is 'magic'"):
-        find_space(pair, start_config(config, "magic"))
+        find_space(pair, config.seedless("magic"))
     with pytest.raises(InputError, match="procrustes needs seed pairs"):
         find_space(pair, config.replace(space="procrustes"))
 

@@ -261,6 +261,12 @@ class Config:
         """Return this configuration with some settings changed."""
         return dataclasses.replace(self, **_checked(overrides))
 
+    def seedless(self, init: str = AUTO) -> Config:
+        """The same for a space without seeds that starts from ``init`` (auto: its default)."""
+        start = {} if init == AUTO else {"init": init}
+        settings = {**self.space_settings, **start}
+        return self.replace(space_mode="unsupervised", space_settings=settings)
+
     def only(self, *groups: str) -> dict[str, Any]:
         """The settings of these groups as plain values, for the key of a cached stage."""
         names = [n for n, declared in _settings().items() if declared.metadata["group"] in groups]

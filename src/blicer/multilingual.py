@@ -14,11 +14,14 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from blicer.align.base import seed_indices
 from blicer.config import AUTO, Config
 from blicer.errors import InputError
 from blicer.lexicon import Lexicon
 from blicer.mixing import HeldOutView
+from blicer.neighbours.mining import Pairs
 from blicer.pipeline import (
+    FEWEST_SEEDS,
     NO_PAIRS,
     SILVER_PAIRS,
     Fitted,
@@ -29,9 +32,8 @@ from blicer.pipeline import (
     find_space,
     fit_scorers,
     make_aligner,
+    n_pairs,
     prepare_pairs,
-    seed_pairs,
-    start_config,
     training_pairs,
 )
 from blicer.progress import note
@@ -113,7 +115,7 @@ def prepare_multilingual(
     # Turn every lexicon into the direction of its wanted pair.
     turned = {pair: pair[::-1] if pair[::-1] in wanted else pair for pair in seeds}
     seeds = {turned[p]: one if turned[p] == p else one.reverse() for p, one in seeds.items()}
-    alone = start_config(config.replace(space=METHOD_WITHOUT_SEEDS, space_settings={}), init)
+    alone = config.replace(space=METHOD_WITHOUT_SEEDS, space_settings={}).seedless(init)
     make_aligner(alone)  # a wrong start raises now, not after the cross-encoder is trained
 
     work, called = Path(work_dir) if work_dir else None, names or {}
@@ -162,6 +164,17 @@ def all_pairs(languages: Iterable[str], seeds: Container[Languages]) -> list[Lan
         (other, one) if (other, one) in seeds else (one, other)
         for one, other in combinations(languages, 2)
     ]
+
+
+def seed_pairs(pair: LanguagePair, seeds: Lexicon) -> Pairs:
+    """The seed pairs in both vocabularies as indices; raises if too few to hold some out."""
+    known = seed_indices(pair.source, pair.target, seeds)
+    if (found := n_pairs(known)) < FEWEST_SEEDS:
+        raise InputError(
+            f"only {found} of {len(seeds)} seed pairs are in both vocabularies; "
+            f"training needs at least {FEWEST_SEEDS}"
+        )
+    return known
 
 
 def _without_seeds(

@@ -31,7 +31,7 @@ from blicer.align.space import Space
 from blicer.align.two_view import encoder_view, fixed_weights, side_by_side
 from blicer.align.vecmap import VecMap
 from blicer.calibration import Absent, Calibration, calibrate
-from blicer.config import AUTO, TRAINING, Config
+from blicer.config import TRAINING, Config
 from blicer.devices import resolve_device
 from blicer.embeddings import Embeddings
 from blicer.encoders.loading import check_encoder, encoder_version
@@ -393,24 +393,7 @@ def make_aligner(config: Config) -> Aligner:
     return kind.configured(settings)
 
 
-def start_config(config: Config, init: str) -> Config:
-    """The configuration of a space without seeds that starts from ``init`` (auto: its default)."""
-    settings = config.space_settings if init == AUTO else {**config.space_settings, "init": init}
-    return config.replace(space_mode="unsupervised", space_settings=settings)
-
-
 # -- split ----------------------------------------------------------------------------------------
-
-
-def seed_pairs(pair: LanguagePair, seeds: Lexicon) -> Pairs:
-    """The seed pairs in both vocabularies as indices; raises if too few to hold some out."""
-    known = seed_indices(pair.source, pair.target, seeds)
-    if (found := n_pairs(known)) < FEWEST_SEEDS:
-        raise InputError(
-            f"only {found} of {len(seeds)} seed pairs are in both vocabularies; "
-            f"training needs at least {FEWEST_SEEDS}"
-        )
-    return known
 
 
 def n_pairs(*pairs: Pairs) -> int:

@@ -19,7 +19,7 @@ from blicer.errors import FileError, InputError
 from blicer.files import digest, file_sha256
 from blicer.lexicon import Lexicon
 from blicer.multilingual import METHOD_WITHOUT_SEEDS
-from blicer.pipeline import make_aligner, start_config
+from blicer.pipeline import make_aligner
 from blicer.scorers import NEED_ENCODER, make_scorer, needs_seeds
 
 SPACE = "space"
@@ -431,7 +431,7 @@ def _check_space(pair: tuple[str, str], setup: str, pivot: str, method: str, mod
         )
     # In zero-shot the method makes the spaces of the pivot's pairs, which have seeds.
     alone = method if setup == UNSUPERVISED else METHOD_WITHOUT_SEEDS
-    make_aligner(start_config(Config(space=alone), mode or AUTO))
+    make_aligner(Config(space=alone).seedless(mode or AUTO))
 
 
 def check_pairs(given: Iterable[str]) -> list[tuple[str, str]]:

@@ -54,7 +54,7 @@ from blicer.evaluation import (
 from blicer.lexicon import Lexicon
 from blicer.mixing import CSLS, Mixture, gold_marks, score_candidates
 from blicer.multilingual import prepare_zero_shot, without_shared_pivots
-from blicer.pipeline import choose, prepare, start_config
+from blicer.pipeline import choose, prepare
 from blicer.progress import note
 from blicer.stage_cache import log_stages
 
@@ -128,7 +128,7 @@ def prepare_unit(
         raise InputError(f"no word of the test dictionary can be scored: {missing}")
     start = unit.space_mode or AUTO
     if unit.setup == UNSUPERVISED:
-        return prepare(source, target, None, start_config(config, start), work_dir=work)
+        return prepare(source, target, None, config.seedless(start), work_dir=work)
     if unit.setup == ZERO_SHOT:
         pivot = dataset.embeddings(unit.pivot, unit.max_words)
         one, other = (first_words(one, ZERO_SHOT_WORDS) for one in without_shared_pivots(*seeds))
