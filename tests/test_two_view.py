@@ -164,8 +164,7 @@ def test_no_seeds(sides: Sides, monkeypatch: pytest.MonkeyPatch) -> None:
         TwoView(**QUICK, init="identical").fit(*sides, None)
 
 
-def test_rounds_help_where_seeds_are_few(sides: Sides, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(two_view, "WEAK_START", 0.0)  # no self-learning: rounds alone
+def test_rounds_help_where_seeds_are_few(sides: Sides) -> None:
     known = seeds(20)
     before, after = (
         precision(TwoView(**QUICK, rounds=rounds).fit(*sides, known), unseen(known))

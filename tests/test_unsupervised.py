@@ -127,7 +127,7 @@ def verdicts(good: str | None, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Outcomes that converge from one start only; the starts that were tried."""
     tried: list[str] = []
 
-    def verdict(self: Any, x: Any, y: Any, pairs: Any, *, start: str) -> dict[str, Any]:
+    def verdict(self: Any, *_: Any, start: str, chance: float) -> dict[str, Any]:
         tried.append(start)
         return {"converged": start == good, "verdict": "it did not hold up"}
 

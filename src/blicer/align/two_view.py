@@ -62,9 +62,8 @@ KNOWN = 0.3  # an encoder knows both languages from this mean reciprocal rank on
 ENCODER_ALONE = math.inf
 CONTENDERS = 50  # best candidates in each view that the gold is ranked among
 FEWEST_HELD_OUT = 20  # held-out words below which nothing is decided by them
-FEW_SEEDS = 500  # with fewer, the first rounds use only the most frequent words
-FIRST_WORDS = 5_000
-WEAK_START = 0.3  # P@1 below which VecMap's self-learning is tried too
+FEW_SEEDS = 500  # with fewer, rounds are not stopped for want of evidence
+FIRST_WORDS = 5_000  # of each side, whose encoder vectors give a first dictionary
 SELF_LEARNING: dict[str, Any] = {"words": 4_000, "patience": 2}
 SAMPLE = 500  # words that hubness is estimated from when weights are compared
 HUBS = 5
@@ -114,6 +113,8 @@ class Choice:
     ranks: list[int] = field(default_factory=list)
     """Rank of the gold of every held-out word."""
     rounds: list[dict[str, Any]] = field(default_factory=list)
+    settled: bool = False
+    """Whether another round would gain nothing."""
     descended: bool = False
     done: bool = False
 
@@ -279,7 +280,6 @@ class Learner:
         self.choice = Choice(weights=self._weights(self.given or {}))
         self.outcome: dict[str, Any] = {}
         self.hubness: dict[tuple[str, tuple[int, int]], Tensor] = {}
-        self.first: list[Pairs] = []  # of each chain: the first dictionary of the best start
         self.few = len(chains[-1].seeds) < FEW_SEEDS
         self.vecmap = VecMap(**SELF_LEARNING, memory_gb=settings.memory_gb, seed=settings.seed)
         self.covariances, self.view_covariances = (
@@ -333,68 +333,47 @@ class Learner:
         }
 
     def _choose_start(self) -> None:
-        """Start from the seeds, from seeds and identical words, or from self-learning on both."""
-        alike = self.chains[-1].mined
-        self._try_start("seeds", [alike] * len(self.chains))
+        """Start from the seeds, or from seeds and identical words."""
+        starts = {"seeds": self.chains[-1].mined}
         if self.few:
             with suppress(InputError):  # no word is spelled alike in both languages
-                alike = self._first_dictionary("identical")
-                self._try_start("identical", [alike] * len(self.chains))
-        if self.few and (self.choice.precision or 0.0) < WEAK_START:
-            # Each chain from its own seeds: a shared run would know the held-out ones.
-            self._try_start("self-learning", [self._self_learn(one, alike) for one in self.chains])
-        for chain, first in zip(self.chains, self.first, strict=True):
-            self._fit_maps(chain, first)
-
-    def _try_start(self, name: str, firsts: list[Pairs]) -> None:
-        """Fit every chain on a first dictionary; ``self.first`` keeps the best start so far."""
-        for chain, first in zip(self.chains, firsts, strict=True):
-            self._fit_maps(chain, first)
-        seen = self._evaluate(with_encoder_alone=self.settings.rounds > 0)
-        self._note(f"start from {name}", seen)
-        if seen.score > self.choice.score:
-            self.choice, self.first = replace(seen, start=name), firsts
-
-    def _self_learn(self, chain: Chain, first: Pairs) -> Pairs:
-        """What VecMap's self-learning makes of the seeds and a first dictionary."""
-        known = torch.from_numpy(np.concatenate([chain.seeds, first]))
-        found = self.vecmap.self_learn(*self.reduced, known, work=self.work)
-        return found.pairs.unique(dim=0).numpy()
+                starts["identical"] = self._first_dictionary("identical")
+        for name, first in starts.items():
+            for chain in self.chains:
+                self._fit_maps(chain, first)
+            seen = self._evaluate(with_encoder_alone=self.settings.rounds > 0)
+            self._note(f"start from {name}", seen)
+            if seen.score > self.choice.score:
+                self.choice = replace(seen, start=name)
+        for chain in self.chains:
+            self._fit_maps(chain, starts[self.choice.start])
 
     def _rounds(self) -> None:
-        """Alternate mapping and mining until the held-out seeds gain nothing more."""
-        most = self.settings.words
-        first = [(FIRST_WORDS, 2)] if self.few and most > FIRST_WORDS else []
-        with progress.task("learning in rounds") as running:
-            for words, patience in [*first, (most, 2 if self.few else 1)]:
-                if any(one["words"] >= words for one in self.choice.rounds):
-                    continue  # a killed run has finished this phase
-                stale, turns = 0, 0
-                kept = [copy(chain) for chain in self.chains]
-                while stale < patience and turns < self.settings.rounds:
-                    turns += 1
-                    weights = self.choice.weights
-                    for chain in self.chains:
-                        self._fit_maps(chain, self._mine(chain, weights, words))
-                        running.advance(status=f"{len(chain.mined)} pairs mined")
-                    seen = self._evaluate()
-                    log = {"words": words, "mined": len(self.chains[-1].mined), "weights": weights}
-                    seen.rounds = [*self.choice.rounds, {**log, "precision": seen.precision}]
-                    self._note(f"round {len(seen.rounds)}, {log['mined']} pairs mined", seen)
-                    # Rounds serve the rarer words most, and held-out seeds are frequent: where
-                    # seeds are few a round counts unless it harms, and the first round with more
-                    # words counts whatever the evidence.
-                    better = seen.score > self.choice.score
-                    if self.few:
-                        better = not clear_gain(self.choice.ranks, seen.ranks)
-                    if better or (turns == 1 and words == most):
-                        stale = 0 if seen.score > self.choice.score + GAIN else stale + 1
-                        self.choice = seen
-                        kept = [copy(chain) for chain in self.chains]
-                    else:
-                        self.choice.rounds, stale = seen.rounds, stale + 1
-                self.chains = kept
+        """Alternate mapping and mining until the held-out seeds gain nothing more.
+
+        Rounds serve the rarer words most, and held-out seeds are frequent. So where seeds are few,
+        all rounds are run unless one clearly harms, and the first one always counts.
+        """
+        with progress.task("learning in rounds", self.settings.rounds) as running:
+            while not self.choice.settled and len(self.choice.rounds) < self.settings.rounds:
+                weights, old = self.choice.weights, [copy(chain) for chain in self.chains]
+                for chain in self.chains:
+                    self._fit_maps(chain, self._mine(chain, weights, self.settings.words))
+                seen = self._evaluate()
+                log = {"mined": len(self.chains[-1].mined), "weights": weights}
+                rounds = [*self.choice.rounds, {**log, "precision": seen.precision}]
+                self._note(f"round {len(rounds)}, {log['mined']} pairs mined", seen)
+                gained = seen.score > self.choice.score + GAIN
+                better = seen.score > self.choice.score
+                if self.few:
+                    gained = better = not clear_gain(self.choice.ranks, seen.ranks)
+                if better or len(rounds) == 1:
+                    self.choice = seen
+                else:
+                    self.chains = old
+                self.choice = replace(self.choice, rounds=rounds, settled=not gained)
                 self._save_state()
+                running.advance()
 
     def _descend(self) -> None:
         """C1's contrastive steps from the learned maps, undone if held-out seeds get worse."""
@@ -424,6 +403,7 @@ class Learner:
         tried: list[dict[str, Any]] = []
         verdict: dict[str, Any] = {}
         (chain,) = self.chains[-1:]
+        chance = self.vecmap.by_chance(*self.reduced)
         for start in wanted:
             weights = self._usual_weights(known=start == "encoder")
             try:
@@ -433,7 +413,7 @@ class Learner:
                 continue
             self.choice = Choice(start, weights, rounds=rounds)
             learned = torch.from_numpy(np.concatenate([chain.seeds, chain.mined]))
-            verdict = self.vecmap.verdict(*self.reduced, learned, start=start)
+            verdict = self.vecmap.verdict(*self.reduced, learned, start=start, chance=chance)
             tried.append({"start": start, **verdict})
             if verdict["converged"]:
                 progress.note(
@@ -451,13 +431,12 @@ class Learner:
         return {**verdict, "tried": tried}
 
     def _fixed_rounds(self, chain: Chain, start: str, weights: list[float]) -> list[dict[str, Any]]:
-        """Map and mine four times from a start, and report the rounds."""
-        first = self._first_dictionary(start)
-        self._fit_maps(chain, first if start == "encoder" else self._self_learn(chain, first))
+        """Map and mine from a start as often as there are rounds, and report them."""
+        self._fit_maps(chain, self._first_dictionary(start))
         rounds = []
-        for words in (FIRST_WORDS, FIRST_WORDS, self.settings.words, self.settings.words):
-            self._fit_maps(chain, self._mine(chain, weights, words))
-            rounds.append({"words": words, "mined": len(chain.mined)})
+        for _ in range(self.settings.rounds):
+            self._fit_maps(chain, self._mine(chain, weights, self.settings.words))
+            rounds.append({"mined": len(chain.mined)})
         return rounds
 
     # -- parts of the steps -----------------------------------------------------------------------
@@ -476,8 +455,10 @@ class Learner:
             if not len(found):
                 raise InputError("the encoder finds no two words near each other")
             return found
-        if start == "distributions":
-            return self.vecmap.from_distributions(*self.reduced).numpy()
+        if start == "distributions":  # too few of them are right for rounds to begin with
+            likely = self.vecmap.from_distributions(*self.reduced)
+            learned = self.vecmap.self_learn(*self.reduced, likely, work=self.work)
+            return learned.pairs.unique(dim=0).numpy()
         shared = self.source.head(2 * words), self.target.head(2 * words)
         return from_shared_words(*shared, numerals=start == "numerals").numpy()
 

@@ -119,7 +119,8 @@ class VecMap(Aligner):
             outcome |= {"objective": learned.objective, "iterations": learned.iterations}
             if not learned.stalled:
                 note(f"self-learning was cut short after {learned.iterations} iterations, as set")
-            outcome |= self.verdict(x, y, first, start=self.init)
+            chance = self.by_chance(x, y)
+            outcome |= self.verdict(x, y, first, start=self.init, chance=chance)
             if not outcome["converged"]:
                 warnings.warn(outcome["verdict"], stacklevel=3)
         # STEP 4: the final map
@@ -278,31 +279,19 @@ class VecMap(Aligner):
         both = torch.isin(keys[: found.forward], keys[found.forward :])
         return found.pairs[: found.forward][both]
 
-    def verdict(self, x: Tensor, y: Tensor, pairs: Tensor, *, start: str) -> dict[str, Any]:
+    def verdict(
+        self, x: Tensor, y: Tensor, pairs: Tensor, *, start: str, chance: float
+    ) -> dict[str, Any]:
         """Whether a dictionary (pairs, 2) that was learned from ``start`` is a real map.
 
         Self-learning always ends with a dictionary. A real one agrees with itself: a map of one
-        half of its pairs finds the other half again. Short self-learning from random starts tells
-        how much of that chance gives (docs/method.md §8).
+        half of its pairs finds the other half again, more often than by ``chance``
+        (docs/method.md §8).
         """
         x, y = x[:CHECKED_WORDS], y[:CHECKED_WORDS]
         pairs = pairs[(pairs[:, 0] < len(x)) & (pairs[:, 1] < len(y))]
         generator = torch.Generator().manual_seed(self.seed)
-        size, by_chance = min(len(x), len(y)), []
-        for number in range(RANDOM_STARTS):
-            sides = [torch.randperm(len(side), generator=generator)[:size] for side in (x, y)]
-            learner = VecMap(
-                words=CHECKED_WORDS,
-                k_csls=self.k_csls,
-                patience=3,
-                max_iterations=80,
-                memory_gb=self.memory_gb,
-                seed=self.seed + number,
-            )
-            label = f"checking the outcome, random start {number + 1}"
-            learned = learner.self_learn(x, y, torch.stack(sides, dim=1), label=label).pairs
-            by_chance.append(self._agreement(x, y, learned, generator))
-        agreement, chance = self._agreement(x, y, pairs, generator), max(by_chance)
+        agreement = self._agreement(x, y, pairs, generator)
         score = (agreement - chance) / max(1e-9, 1.0 - chance)
         outcome: dict[str, Any] = {"convergence": round(score, 4), "converged": score >= ENOUGH}
         if not outcome["converged"]:
@@ -318,6 +307,26 @@ class VecMap(Aligner):
                 f"{100 * chance:.0f} % would by chance): {advice}"
             )
         return outcome
+
+    def by_chance(self, x: Tensor, y: Tensor) -> float:
+        """The agreement that short self-learning from random starts comes to, at most."""
+        x, y = x[:CHECKED_WORDS], y[:CHECKED_WORDS]
+        generator = torch.Generator().manual_seed(self.seed)
+        size, found = min(len(x), len(y)), []
+        for number in range(RANDOM_STARTS):
+            sides = [torch.randperm(len(side), generator=generator)[:size] for side in (x, y)]
+            learner = VecMap(
+                words=CHECKED_WORDS,
+                k_csls=self.k_csls,
+                patience=3,
+                max_iterations=80,
+                memory_gb=self.memory_gb,
+                seed=self.seed + number,
+            )
+            label = f"checking the outcome, random start {number + 1}"
+            learned = learner.self_learn(x, y, torch.stack(sides, dim=1), label=label).pairs
+            found.append(self._agreement(x, y, learned, generator))
+        return max(found)
 
     def _agreement(
         self, x: Tensor, y: Tensor, dictionary: Tensor, generator: torch.Generator
