@@ -253,11 +253,9 @@ def test_no_direction_pays_for_the_other(scorers: int) -> None:
 
 
 def test_plateaus_one_step_apart_are_two() -> None:
-    shares = np.linspace(0.0, 1.0, 101)
-    points = np.column_stack([1 - shares, shares])
     hits = np.zeros(101)
     hits[10:31] = hits[32:37] = 5.0
-    assert _middle_of_plateau(points, hits) == 20
+    assert _middle_of_plateau(hits) == 20
 
 
 def test_a_mixture_survives_a_dictionary() -> None:

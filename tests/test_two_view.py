@@ -164,7 +164,22 @@ def test_no_seeds(sides: Sides, monkeypatch: pytest.MonkeyPatch) -> None:
         TwoView(**QUICK, init="identical").fit(*sides, None)
 
 
-def test_rounds_help_where_seeds_are_few(sides: Sides) -> None:
+@pytest.mark.parametrize("poor", [0.0, 2.0])
+def test_self_learning_is_tried_where_rounds_lead_nowhere(
+    sides: Sides, monkeypatch: pytest.MonkeyPatch, poor: float
+) -> None:
+    monkeypatch.setattr(two_view, "POOR", poor)
+    tried: list[Any] = []
+    own = VecMap.self_learn
+    monkeypatch.setattr(VecMap, "self_learn", lambda *a, **k: tried.append(a) or own(*a, **k))
+    space = TwoView(**QUICK, rounds=1).fit(*sides, seeds(20))
+    assert bool(tried) == (poor > 0)
+    assert (space.settings["start"] == "self-learning") == (poor > 0)  # it needs no second round
+    assert (precision(space) > 0.7) == (poor > 0)
+
+
+def test_rounds_help_where_seeds_are_few(sides: Sides, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(two_view, "POOR", 0.0)  # no self-learning
     known = seeds(20)
     before, after = (
         precision(TwoView(**QUICK, rounds=rounds).fit(*sides, known), unseen(known))

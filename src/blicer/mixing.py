@@ -215,7 +215,7 @@ def choose_weights(
         shares = np.linspace(0.0, 1.0, STEPS + 1)
         points = np.column_stack([1 - shares, shares])[:, : len(names)]
         hits = np.array([_hits(parts, is_gold, weights) for weights in points])
-        chosen = points[_middle_of_plateau(points, hits)]
+        chosen = points[_middle_of_plateau(hits)]
     elif not checked and set(names) <= set(USUAL):
         chosen = usual_weights(parts, names)
     else:
@@ -310,16 +310,8 @@ def _loses(parts: Floats, is_gold: Bools, weights: Floats, backward: Bools) -> b
     )
 
 
-def _middle_of_plateau(points: Floats, hits: Floats) -> int:
-    """The middle of the largest connected group of best points."""
+def _middle_of_plateau(hits: Floats) -> int:
+    """The middle of the longest run of best points."""
     best = np.flatnonzero(hits == hits.max())
-    reach = 1.01 * np.abs(points[0] - points[1]).max()
-    near = np.abs(points[best][:, None] - points[best]).max(axis=2) <= reach
-    # Every point takes the lowest number among its neighbours, until nothing changes.
-    group, before = np.arange(len(best)), None
-    while before is None or (group != before).any():
-        group, before = np.where(near, group, len(best)).min(axis=1), group
-    names, sizes = np.unique(group, return_counts=True)
-    members = best[group == names[sizes.argmax()]]
-    distance = ((points[members] - points[members].mean(axis=0)) ** 2).sum(axis=1)
-    return int(members[distance.argmin()])
+    longest = max(np.split(best, np.flatnonzero(np.diff(best) > 1) + 1), key=len)
+    return int(longest[(len(longest) - 1) // 2])

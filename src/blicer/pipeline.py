@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from blicer.align import aligner_class
+from blicer.align import aligner_class, check_seedless
 from blicer.align.base import Aligner, Masks, check_sides, seed_indices, unit_
 from blicer.align.space import Space
 from blicer.align.two_view import encoder_view, fixed_weights, side_by_side
@@ -220,7 +220,7 @@ def prepare(
     if n_pairs(known) >= FEWEST_SEEDS:
         return replace(prepare_pairs([(pair, known)], config, space=space)[0], **given)
     if space is None:
-        check_seedless(config, n_pairs(known))
+        check_seedless(config.space, n_pairs(known), FEWEST_SEEDS)
     if seeds:
         note(
             f"{n_pairs(known)} seed pairs are too few to hold some out (at least {FEWEST_SEEDS} "
@@ -374,15 +374,6 @@ def check_config(config: Config, *, needs_space: bool = True) -> None:
         make_aligner(config)
 
 
-def check_seedless(config: Config, seeds: int) -> None:
-    """Raise if the space cannot do with so few seed pairs."""
-    if "unsupervised" not in aligner_class(config.space).presets:
-        needed = "needs seed pairs; without any"
-        if seeds:
-            needed = f"needs at least {FEWEST_SEEDS} seed pairs here, not {seeds}; with fewer"
-        raise InputError(f"{config.space} {needed} take twoview or vecmap")
-
-
 def make_aligner(config: Config) -> Aligner:
     """The aligner of the configuration, in the mode for its preset."""
     kind = aligner_class(config.space)
@@ -452,7 +443,7 @@ def fit_space(pair: LanguagePair, seeds: Pairs | None, config: Config) -> Space:
 
 def find_space(pair: LanguagePair, config: Config, seeds: Pairs = NO_PAIRS) -> Space:
     """A space from few seeds or none; raises ``BlicerError`` if it did not converge."""
-    check_seedless(config, n_pairs(seeds))
+    check_seedless(config.space, n_pairs(seeds), FEWEST_SEEDS)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # failures are reported below
         space = fit_space(

@@ -50,6 +50,14 @@ def aligner_class(method: str) -> type[Aligner]:
     return resolve_name(METHODS[method])
 
 
+def check_seedless(method: str, seeds: int, needed: int) -> None:
+    """Raise if the method cannot do with fewer seed pairs than are needed."""
+    if "unsupervised" not in aligner_class(method).presets:
+        few = f"at least {needed} seed pairs here, not {seeds}; with fewer"
+        wanted = few if seeds else "seed pairs; without any"
+        raise InputError(f"{method} needs {wanted} take twoview or vecmap")
+
+
 def __getattr__(name: str) -> Any:
     places = [*METHODS.values(), "blicer.align.base:Aligner", "blicer.align.space:Space"]
     place = next((place for place in places if place.endswith(f":{name}")), None)
@@ -59,4 +67,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "METHODS", "aligner_class"]
+    return [*__all__, "METHODS", "aligner_class", "check_seedless"]

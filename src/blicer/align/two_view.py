@@ -55,6 +55,7 @@ from blicer.neighbours.mining import Pairs
 from blicer.stage_cache import stage, stage_folder
 
 STARTS = ("encoder", "identical", "numerals", "distributions")
+SELF_LEARNED = "self-learning"
 MAPPED, ENCODER, STATIC = "mapped encoder", "encoder", "static"  # the forms of the second view
 WEIGHTS = (0.0, 0.2, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0)
 USUAL = {MAPPED: 0.7, STATIC: 0.35}  # weights unless held-out seeds speak for others
@@ -64,6 +65,7 @@ CONTENDERS = 50  # best candidates in each view that the gold is ranked among
 FEWEST_HELD_OUT = 20  # held-out words below which nothing is decided by them
 FEW_SEEDS = 500  # with fewer, rounds are not stopped for want of evidence
 FIRST_WORDS = 5_000  # of each side, whose encoder vectors give a first dictionary
+POOR = 0.3  # P@1 after the rounds below which VecMap's self-learning is tried
 SELF_LEARNING: dict[str, Any] = {"words": 4_000, "patience": 2}
 SAMPLE = 500  # words that hubness is estimated from when weights are compared
 HUBS = 5
@@ -316,6 +318,8 @@ class Learner:
                 self._choose_start()
             if not self.choice.done:
                 self._rounds()
+                if self.few and (self.choice.precision or 0.0) < POOR:
+                    self._self_learn()
                 self._descend()
                 self.choice.done = True
                 self._save_state()
@@ -348,6 +352,27 @@ class Learner:
         for chain in self.chains:
             self._fit_maps(chain, starts[self.choice.start])
 
+    def _self_learn(self) -> None:
+        """Rounds from what VecMap's self-learning makes of each chain's start, if that is better.
+
+        It needs no second view. Where there is one, rounds alone lead further.
+        """
+        first, before = self.choice, [copy(chain) for chain in self.chains]
+        alike = before[0].mined[:0]
+        with suppress(InputError):
+            alike = self._first_dictionary("identical")
+        for chain in self.chains:  # each from its own seeds, not from those held out
+            self._fit_maps(chain, self._self_learned(np.concatenate([chain.seeds, alike])))
+        self.choice = replace(self._evaluate(), start=SELF_LEARNED, rounds=[], settled=False)
+        self._rounds()
+        if self.choice.score <= first.score:
+            self.choice, self.chains = first, before
+
+    def _self_learned(self, pairs: Pairs) -> Pairs:
+        known = torch.from_numpy(pairs)
+        learned = self.vecmap.self_learn(*self.reduced, known, work=self.work)
+        return learned.pairs.unique(dim=0).numpy()
+
     def _rounds(self) -> None:
         """Alternate mapping and mining until the held-out seeds gain nothing more.
 
@@ -372,7 +397,8 @@ class Learner:
                 else:
                     self.chains = old
                 self.choice = replace(self.choice, rounds=rounds, settled=not gained)
-                self._save_state()
+                if self.choice.start != SELF_LEARNED:  # after a kill it is tried anew
+                    self._save_state()
                 running.advance()
 
     def _descend(self) -> None:
@@ -432,7 +458,10 @@ class Learner:
 
     def _fixed_rounds(self, chain: Chain, start: str, weights: list[float]) -> list[dict[str, Any]]:
         """Map and mine from a start as often as there are rounds, and report them."""
-        self._fit_maps(chain, self._first_dictionary(start))
+        first = self._first_dictionary(start)
+        if start in ("identical", "numerals") and not self.views:
+            first = self._self_learned(np.concatenate([chain.seeds, first]))
+        self._fit_maps(chain, first)
         rounds = []
         for _ in range(self.settings.rounds):
             self._fit_maps(chain, self._mine(chain, weights, self.settings.words))
@@ -456,9 +485,7 @@ class Learner:
                 raise InputError("the encoder finds no two words near each other")
             return found
         if start == "distributions":  # too few of them are right for rounds to begin with
-            likely = self.vecmap.from_distributions(*self.reduced)
-            learned = self.vecmap.self_learn(*self.reduced, likely, work=self.work)
-            return learned.pairs.unique(dim=0).numpy()
+            return self._self_learned(self.vecmap.from_distributions(*self.reduced).numpy())
         shared = self.source.head(2 * words), self.target.head(2 * words)
         return from_shared_words(*shared, numerals=start == "numerals").numpy()
 
