@@ -21,6 +21,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +106,8 @@ def unit(
             prepared.translator(), test, known
         )
     row |= {key: settings.get(key) for key in ("start", "chosen_weights", "descended")}
-    return row | {"seeds": prepared.seeds, "seconds": seconds, "extra_gb": ran.extra_gb}
+    row |= {"seeds": prepared.seeds, "seconds": seconds, "extra_gb": ran.extra_gb}
+    return row | {"measured": date.today().isoformat()}
 
 
 def forget_stages(kept: Path) -> None:
@@ -261,18 +263,20 @@ def report() -> None:
 
 _COMMAND = """`python -m benchmarks.learning_curve run --data ../shared/data`, then `report`. 30,000
 words a side; forward / backward; the mean of the draws, ± half their range. Gold among 28: share of
-test words whose translation is among the candidates. Seconds: of one thread, beside other work."""
+test words whose translation is among the candidates. Seconds: of one thread, beside other work.
+Measured before: with the method before rounds took the place of self-learning (CHANGELOG)."""
 
 
 def _table(groups: dict[tuple[str, int], list[dict[str, Any]]]) -> list[str]:
-    lines = ["| pair | seeds | draws | space | reranked | gold among 28 | seconds |"]
-    lines.append("|---|---|---|---|---|---|---|")
+    lines = ["| pair | seeds | draws | space | reranked | gold among 28 | seconds | measured |"]
+    lines.append("|---|---|---|---|---|---|---|---|")
     for pair in PAIRS:
         for count in COUNTS:
             if rows := groups.get((pair, count)):
                 figures = [_both(rows, what) for what in ("space", "reranked", "among_candidates")]
                 seconds = np.mean([row["seconds"] for row in rows])
-                cells = [pair, str(count), str(len(rows)), *figures, f"{seconds:.0f}"]
+                when = min(row.get("measured", "before") for row in rows)
+                cells = [pair, str(count), str(len(rows)), *figures, f"{seconds:.0f}", when]
                 lines.append("| " + " | ".join(cells) + " |")
     return lines
 
