@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -52,6 +52,7 @@ from blicer.errors import InputError
 from blicer.files import atomic_folder, digest, read_json, write_json
 from blicer.lexicon import fold_masks, queries_with_golds
 from blicer.neighbours.mining import Pairs
+from blicer.regression import clear_gain
 from blicer.stage_cache import stage, stage_folder
 
 STARTS = ("encoder", "identical", "numerals", "distributions")
@@ -71,7 +72,6 @@ SAMPLE = 500  # words that hubness is estimated from when weights are compared
 HUBS = 5
 UNUSED = 5e-4  # share of an encoder's variance in the weakest directions, which are dropped
 GAIN = 0.003  # of mean reciprocal rank that another round must bring
-CLEAR = 2.0  # standard errors from which held-out seeds overrule what is usual
 JUDGED_AMONG = 2  # times as many words as rounds learn from
 MOST_JUDGED = 1_000  # held-out pairs of a chain that choices are judged by
 DESCENT_MINED = 1_500  # mined pairs, most frequent first, that the descent learns from
@@ -426,16 +426,20 @@ class Learner:
     def _without_evidence(self) -> dict[str, Any]:
         """Try each start until ``VecMap.verdict`` accepts the outcome as a real map."""
         wanted = STARTS if self.settings.init == AUTO else (self.settings.init,)
+        attempts = [(start, start in ("identical", "numerals")) for start in wanted]
+        if self.views and ("identical", True) in attempts:  # with a second view rounds may do
+            attempts.insert(attempts.index(("identical", True)), ("identical", False))
         tried: list[dict[str, Any]] = []
         verdict: dict[str, Any] = {}
         (chain,) = self.chains[-1:]
         chance = self.vecmap.by_chance(*self.reduced)
-        for start in wanted:
+        for start, self_learned in attempts:
             weights = self._usual_weights(known=start == "encoder")
             try:
-                rounds = self._fixed_rounds(chain, start, weights)
+                rounds = self._fixed_rounds(chain, start, weights, self_learned)
             except InputError as error:
-                tried.append({"start": start, "converged": False, "verdict": str(error)})
+                if start not in (one["start"] for one in tried):
+                    tried.append({"start": start, "converged": False, "verdict": str(error)})
                 continue
             self.choice = Choice(start, weights, rounds=rounds)
             learned = torch.from_numpy(np.concatenate([chain.seeds, chain.mined]))
@@ -452,14 +456,16 @@ class Learner:
         if not verdict:
             raise InputError("; ".join(f"{one['start']}: {one['verdict']}" for one in tried))
         for one in self.chains[:-1]:
-            self._fixed_rounds(one, self.choice.start, self.choice.weights)
+            self._fixed_rounds(one, self.choice.start, self.choice.weights, self_learned)
         self._descend()
         return {**verdict, "tried": tried}
 
-    def _fixed_rounds(self, chain: Chain, start: str, weights: list[float]) -> list[dict[str, Any]]:
+    def _fixed_rounds(
+        self, chain: Chain, start: str, weights: list[float], self_learned: bool
+    ) -> list[dict[str, Any]]:
         """Map and mine from a start as often as there are rounds, and report them."""
         first = self._first_dictionary(start)
-        if start in ("identical", "numerals") and not self.views:
+        if self_learned:
             first = self._self_learned(np.concatenate([chain.seeds, first]))
         self._fit_maps(chain, first)
         rounds = []
@@ -665,12 +671,6 @@ def fixed_weights(space: Space) -> dict[str, float]:
     chosen = space.settings.get("chosen_weights") or {}
     names = {MAPPED: "mapped_weight", ENCODER: "weight", STATIC: "static_weight"}
     return {"weight": 0.0} | {names[name]: float(weight) for name, weight in chosen.items()}
-
-
-def clear_gain(better: ArrayLike, worse: ArrayLike) -> bool:
-    """Whether ranks of the same words are better by ``CLEAR`` standard errors of the difference."""
-    gain = 1 / np.asarray(better) - 1 / np.asarray(worse)
-    return bool(gain.mean() > CLEAR * gain.std() / math.sqrt(len(gain)))
 
 
 def ranks(asked: Sequence[Questions], weights: Sequence[float]) -> NDArray[np.int64]:
