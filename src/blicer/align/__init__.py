@@ -53,9 +53,9 @@ def aligner_class(method: str) -> type[Aligner]:
 def check_seedless(method: str, seeds: int, needed: int) -> None:
     """Raise if the method cannot do with fewer seed pairs than are needed."""
     if "unsupervised" not in aligner_class(method).presets:
-        few = f"at least {needed} seed pairs here, not {seeds}; with fewer"
-        wanted = few if seeds else "seed pairs; without any"
-        raise InputError(f"{method} needs {wanted} take twoview or vecmap")
+        few = f"at least {needed} seed pairs here, not {seeds}; with fewer take twoview or vecmap"
+        wanted = few if seeds else "seed pairs; without any take twoview or vecmap"
+        raise InputError(f"{method} needs {wanted}")
 
 
 def __getattr__(name: str) -> Any:

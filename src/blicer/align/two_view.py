@@ -353,7 +353,7 @@ class Learner:
             self._fit_maps(chain, starts[self.choice.start])
 
     def _self_learn(self) -> None:
-        """Rounds from what VecMap's self-learning makes of each chain's start, if that is better.
+        """Rounds from what VecMap's self-learning makes of each chain's start, if clearly better.
 
         It needs no second view. Where there is one, rounds alone lead further.
         """
@@ -365,7 +365,7 @@ class Learner:
             self._fit_maps(chain, self._self_learned(np.concatenate([chain.seeds, alike])))
         self.choice = replace(self._evaluate(), start=SELF_LEARNED, rounds=[], settled=False)
         self._rounds()
-        if self.choice.score <= first.score:
+        if not clear_gain(self.choice.ranks, first.ranks):
             self.choice, self.chains = first, before
 
     def _self_learned(self, pairs: Pairs) -> Pairs:
