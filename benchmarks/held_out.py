@@ -20,7 +20,7 @@ from benchmarks.spaces_table import dictionary
 from blicer.lexicon import Lexicon
 
 TESTED = 0.3
-SIZES = {"200": 200, "1k": 1_000, "3k": 3_000}
+SIZES = {"50": 50, "200": 200, "1k": 1_000, "3k": 3_000}
 
 
 def write(data: Path, pair: str, folder: Path) -> None:
