@@ -51,6 +51,19 @@ CONFIDENCE = ("auc_absent", "ece", "ece_floor", "f1", "ap", "coverage@90", "cove
 CONFIDENCE += ("stated",)
 
 
+def sides(data: Path, pair: str) -> list[Embeddings]:
+    """The vectors of both languages, most frequent words."""
+    return [
+        Embeddings.load(
+            data / "vectors" / f"{language}.npy",
+            vocabulary=data / "vectors" / f"{language}.vocab.txt",
+            max_words=WORDS,
+            language=language,
+        )
+        for language in pair.split("-")
+    ]
+
+
 def draw(
     pairs: list[tuple[str, str]], count: int, how: str, source: Embeddings, target: Embeddings
 ) -> Lexicon | None:
@@ -71,16 +84,7 @@ def unit(
     data: Path, pair: str, count: int, how: str, space: str, reranked: bool, kept: Path
 ) -> dict[str, Any]:
     """Train once, measure once; ``kept``: a folder for the encoder's vectors of the words."""
-    one, other = pair.split("-")
-    source, target = (
-        Embeddings.load(
-            data / "vectors" / f"{language}.npy",
-            vocabulary=data / "vectors" / f"{language}.vocab.txt",
-            max_words=WORDS,
-            language=language,
-        )
-        for language in (one, other)
-    )
+    source, target = sides(data, pair)
     known = dictionary(data, pair, "train.freq.5k").pairs
     seeds = draw(known, count, how, source, target)
     overrides: dict[str, Any] = {"space": space}

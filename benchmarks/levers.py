@@ -33,14 +33,13 @@ import numpy as np
 import torch
 
 from benchmarks.held_out import TESTED
-from benchmarks.learning_curve import PAIRS, draw
+from benchmarks.learning_curve import PAIRS, draw, sides
 from benchmarks.spaces_table import dictionary
 from blicer import pipeline
 from blicer.align.space import Space
 from blicer.config import Config
 from blicer.crossencoder.model import Reranker
 from blicer.crossencoder.training import Run
-from blicer.embeddings import Embeddings
 from blicer.encoders.static import StaticVectors
 from blicer.encoders.words import WordEncoder
 from blicer.evaluation import answerable_queries
@@ -50,7 +49,6 @@ from blicer.mixing import CSLS, HeldOutView, Mixture, choose_weights, gold_marks
 from blicer.pipeline import LanguagePair
 from blicer.training_pairs import NEGATIVE, SILVER, Examples, TrainingPairs
 
-WORDS = 30_000
 RESULTS = Path("results/levers")
 FRESH = 3_000  # words without seeds that levers take candidates of
 WORST = 5  # wrong candidates of a seed word that the second round learns from
@@ -253,16 +251,7 @@ LEVERS: dict[str, Lever] = {
 
 
 def measure(data: Path, pair: str, count: int) -> dict[str, Any]:
-    one, other = pair.split("-")
-    source, target = (
-        Embeddings.load(
-            data / "vectors" / f"{language}.npy",
-            vocabulary=data / "vectors" / f"{language}.vocab.txt",
-            max_words=WORDS,
-            language=language,
-        )
-        for language in (one, other)
-    )
+    source, target = sides(data, pair)
     known = dictionary(data, pair, "train.freq.5k")
     words = list(dict.fromkeys(left for left, _ in known.pairs))
     frequent = set(words[: round((1 - TESTED) * len(words))])
